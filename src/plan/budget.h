@@ -1,0 +1,38 @@
+/* How a budget is divided: one pure function over figures of model and machine. The planner will replace the policy and keep
+ * the shape. Names no platform. Any thread. */
+#ifndef PLAN_BUDGET_H
+#define PLAN_BUDGET_H
+
+#include "../decoder/decoder.h"
+
+#define BUDGET_AUTO UINT64_MAX
+#define BUDGET_ROWS ROW_COUNT
+
+struct budget_ask {              /* what was asked; -1 or BUDGET_AUTO = free to choose */
+    uint64_t ceiling_bytes;      /* the hard ceiling on what is held; UINT64_MAX = none */
+    uint64_t process_bytes;      /* held already (VmRSS of the process before the model) and its growth allowance */
+    uint64_t model_bytes, tokenizer_bytes; /* held already */
+    int32_t context, width, threads, lanes, n_seq;
+    uint64_t resident_bytes, expert_cache_bytes;
+    enum kv_type kv;
+    enum file_direct direct;
+};
+
+struct budget {                  /* what was decided */
+    int32_t context, width, max_logits, n_seq;
+    uint64_t kv_bytes, compute_bytes, logits_bytes;
+    uint64_t resident_bytes, stream_bytes, expert_cache_bytes, rows_bytes, vectors_bytes, lanes_bytes;
+    uint64_t row[BUDGET_ROWS];   /* the sum, row by row */
+    uint64_t total_bytes;
+    uint64_t smallest_bytes;     /* the smallest ceiling that works with these pins */
+    const char *why_context, *why_width; /* short reasons for people */
+};
+
+/* LEAT_ERR_MEMORY with needed_bytes and the sum row by row in the message when the smallest footprint is over the
+ * ceiling; the figure it names then works. */
+int budget_resolve(const struct model *m, const struct budget_ask *ask, struct budget *out, struct leat_error *e);
+
+/* The default ceiling: three quarters of what is available within every cgroup limit (pure). */
+uint64_t budget_default_ceiling(uint64_t available_bytes);
+
+#endif

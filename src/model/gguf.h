@@ -14,6 +14,8 @@ enum gguf_type {
     GGUF_U64, GGUF_I64, GGUF_F64,
 };
 
+const char *gguf_type_name(enum gguf_type t); /* "u32", "string", ... */
+
 struct gguf_kv {
     const char *key;       /* NUL-terminated, checked UTF-8 without NUL */
     enum gguf_type type;   /* GGUF_ARRAY for arrays */
@@ -51,7 +53,8 @@ struct gguf {
 
 /* Objects live in arena a (the caller closes it after gguf_close). On failure nothing is left open.
  * A tensor type that is known by name but does not run (format_foreign_name) is kept when allow_foreign, with
- * bytes = row_bytes = 0 when its block size is unknown; else refused. */
+ * bytes = row_bytes = 0 when its block size is unknown; else refused. Retired numbers and those of other programs are
+ * refused by name in any case. */
 int gguf_open(const char *path, bool allow_foreign, struct arena *a, struct gguf **out, struct leat_error *e);
 void gguf_close(struct gguf *g);
 

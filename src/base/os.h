@@ -22,4 +22,13 @@ uint64_t os_huge_bytes(void);
 void *os_map(uint64_t bytes, bool huge);
 void os_unmap(void *p, uint64_t bytes);
 
+/* As os_memory_available and os_cpus, but /proc and /sys are looked for under root ("" = the real ones): for tests and
+ * made-up machines. The processor count then takes its affinity from root/proc/self/status. */
+uint64_t os_memory_available_in(const char *root, const char **source);
+int32_t os_cpus_in(const char *root);
+
+/* Sleeps while *word == value; may return early. Wakes up to n sleepers of word. */
+void os_word_wait(_Atomic uint32_t *word, uint32_t value);
+void os_word_wake(_Atomic uint32_t *word, int32_t n);
+
 #endif

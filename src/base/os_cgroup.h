@@ -1,0 +1,15 @@
+/* Limits that control groups (v1 and v2) put on this process. Linux only; os_linux.c alone uses it.
+ * root stands before /proc and the mount points ("" = the real ones). Any thread. */
+#ifndef BASE_OS_CGROUP_H
+#define BASE_OS_CGROUP_H
+
+#include <stdint.h>
+
+/* limit - use + reclaimable page cache, the least over every ancestor; OS_UNKNOWN when nothing limits.
+ * *file: the limit's file, lives for ever. */
+uint64_t cgroup_memory_room(const char *root, const char **file);
+
+/* Processors' worth of time that the tightest ancestor allows; 0 when nothing limits. */
+double cgroup_cpu_quota(const char *root);
+
+#endif

@@ -1,6 +1,6 @@
-/* One file opened for reading: header reads that leave no page cache behind, and the facts that direct reads need.
- * The weights' own reads go through lanes (io/lane.h). Thread rule: every call from any thread; the descriptor is
- * read with pread only. */
+/* One file opened for reading: header reads that leave no page cache behind, and the facts that
+ * direct reads need. The weights' own reads go through lanes (io/lane.h). Thread rule: every call
+ * from any thread; the descriptor is read with pread only. */
 #ifndef IO_FILE_H
 #define IO_FILE_H
 
@@ -10,7 +10,8 @@
 
 #include "../base/error.h"
 
-/* Reads are aligned to this in offset, length and memory; a drive that wants more is read buffered. */
+/* Reads are aligned to this in offset, length and memory; a drive that wants more is read buffered.
+ */
 #define FILE_ALIGN UINT64_C(4096)
 
 enum file_direct {
@@ -29,17 +30,21 @@ uint64_t file_size(const struct file *f);
 /* Identity for "is it the same file": device and inode. */
 void file_identity(const struct file *f, uint64_t *device, uint64_t *inode);
 
-/* Reads exactly n bytes at offset (buffered; retries short and interrupted reads). A shorter file is an error that
- * names wanted and got. */
+/* Reads exactly n bytes at offset (buffered; retries short and interrupted reads). A shorter file
+ * is an error that names wanted and got. */
 int file_read(struct file *f, uint64_t offset, void *dst, size_t n, struct leat_error *e);
-/* Drops this file's clean pages from the page cache where the system lets us (after headers were read). */
+/* Drops this file's clean pages from the page cache where the system lets us (after headers were
+ * read). */
 void file_drop_cache(struct file *f);
 
-/* Decides how lanes read this file; call before lanes use it. With AUTO and ON the first direct read is compared with
- * a buffered read of the same bytes. After it file_is_direct() is fixed, except that EINVAL on a later direct read
- * turns that file to buffered for good under AUTO. */
+/* Decides how lanes read this file; call before lanes use it. With AUTO and ON the first direct
+ * read is compared with a buffered read of the same bytes. After it file_is_direct() is fixed,
+ * except that EINVAL on a later direct read turns that file to buffered for good under AUTO. */
 int file_set_direct(struct file *f, enum file_direct mode, struct leat_error *e);
 bool file_is_direct(const struct file *f);
+/* Why the file is read buffered although direct reads were wanted; NULL when it is read as asked.
+ * Lives as long as f. */
+const char *file_direct_note(const struct file *f);
 
 /* A sequential window reader over file_read for parsers: memory is one buffer. */
 struct file_cursor {
@@ -50,7 +55,8 @@ struct file_cursor {
     size_t cap, have, pos;
 };
 /* buf of cap bytes belongs to the caller. */
-void cursor_open(struct file_cursor *c, struct file *f, uint64_t offset, uint64_t limit, void *buf, size_t cap);
+void cursor_open(struct file_cursor *c, struct file *f, uint64_t offset, uint64_t limit, void *buf,
+                 size_t cap);
 static inline uint64_t cursor_left(const struct file_cursor *c)
 {
     return c->limit - c->offset;

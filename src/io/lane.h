@@ -1,8 +1,10 @@
-/* Lanes: reads in flight. One contract, several back ends (reading threads now, io_uring beside it later).
+/* Lanes: reads in flight. One contract, several back ends (reading threads now, io_uring beside it
+ * later).
  *
- * A request reads the aligned window around [offset, offset + bytes) of a file into memory that has room for the
- * window; the wanted bytes then lie at dst + lane_inner(offset). Demand requests go before advice. Order of completion is
- * free. Thread rule: submit, reap, cancel from one thread (thread 0 of the compute team). */
+ * A request reads the aligned window around [offset, offset + bytes) of a file into memory that has
+ * room for the window; the wanted bytes then lie at dst + lane_inner(offset). Demand requests go
+ * before advice. Order of completion is free. Thread rule: submit, reap, cancel from one thread
+ * (thread 0 of the compute team). */
 #ifndef IO_LANE_H
 #define IO_LANE_H
 
@@ -15,13 +17,13 @@ struct lane_request {
     bool advice;            /* a guess: served only when no demand waits */
     void *user;             /* the caller's own */
     /* results, valid once reaped */
-    int code;               /* 0, or a negative leat_code */
-    double seconds;         /* from start to end of the read */
+    int code;                  /* 0, or a negative leat_code */
+    double seconds;            /* from start to end of the read */
     struct lane_request *next; /* the lanes' own while queued */
 };
 
-/* Bytes of the aligned window around the wanted bytes, and where they lie inside it. A window that would pass the
- * end of file is read short; the rest of the memory is left alone. */
+/* Bytes of the aligned window around the wanted bytes, and where they lie inside it. A window that
+ * would pass the end of file is read short; the rest of the memory is left alone. */
 static inline uint64_t lane_inner(uint64_t offset)
 {
     return offset & (FILE_ALIGN - 1);
@@ -44,12 +46,15 @@ void lanes_close(struct lanes *l); /* waits for reads in flight; queued ones are
 int32_t lanes_count(const struct lanes *l);
 /* Never blocks, never fails: a failing read is reported by its request. */
 void lanes_submit(struct lanes *l, struct lane_request *r);
-/* Gives finished requests, up to max; wait = true blocks for at least one if any is queued or in flight.
- * Returns their number. A failed request has code < 0 and its error text from lane_error(). */
+/* Gives finished requests, up to max; wait = true blocks for at least one if any is queued or in
+ * flight. Returns their number. A failed request has code < 0 and its error text from lane_error().
+ */
 int32_t lanes_reap(struct lanes *l, struct lane_request **done, int32_t max, bool wait);
-/* Fills e with the failure of a reaped request: path, offset, wanted and got bytes, errno's text. Returns its code. */
+/* Fills e with the failure of a reaped request: path, offset, wanted and got bytes, errno's text.
+ * Returns its code. */
 int lane_error(const struct lane_request *r, struct leat_error *e);
-/* Takes a queued request back; false when it is already in flight or done (it must then be reaped). */
+/* Takes a queued request back; false when it is already in flight or done (it must then be reaped).
+ */
 bool lanes_take_back(struct lanes *l, struct lane_request *r);
 void lanes_get_stats(const struct lanes *l, struct lane_stats *out);
 

@@ -2,9 +2,11 @@
  * later).
  *
  * A request reads the aligned window around [offset, offset + bytes) of a file into memory that has
- * room for the window; the wanted bytes then lie at dst + lane_inner(offset). Demand requests go
- * before advice. Order of completion is free. Thread rule: submit, reap, cancel from one thread
- * (thread 0 of the compute team). */
+ * room for the window; the wanted bytes then lie at dst + lane_inner(offset). Urgent requests go
+ * before the others, demand goes before advice; within a kind, first come, first served. Order of
+ * completion is free. A file that was changed or cut short since it was opened fails the request.
+ * Thread rule: submit, reap, take back from one thread (thread 0 of the compute team); lanes_wake
+ * from any thread and from signal handlers. */
 #ifndef IO_LANE_H
 #define IO_LANE_H
 
@@ -15,10 +17,14 @@ struct lane_request {
     uint64_t offset, bytes; /* the wanted bytes */
     void *dst;              /* FILE_ALIGN aligned, lane_window() bytes long */
     bool advice;            /* a guess: served only when no demand waits */
+    bool urgent;            /* the compute waits for it already: served before all others */
     void *user;             /* the caller's own */
     /* results, valid once reaped */
     int code;                  /* 0, or a negative leat_code */
     double seconds;            /* from start to end of the read */
+    uint64_t got;              /* wanted bytes that came before a failure */
+    int32_t why, errnum;       /* the lanes' own: what failed, for lane_error() */
+    int32_t state;             /* the lanes' own */
     struct lane_request *next; /* the lanes' own while queued */
 };
 
@@ -41,15 +47,21 @@ struct lane_stats {
 };
 
 struct lanes;
+/* What so many lanes hold beside the memory that they read into: stacks, and the page cache that a
+ * buffered read causes before it is dropped (a file may turn to buffered reads at any time). */
+uint64_t lanes_bytes(int32_t lanes);
 int lanes_open(int32_t lanes, struct lanes **out, struct leat_error *e); /* 1..64 */
 void lanes_close(struct lanes *l); /* waits for reads in flight; queued ones are dropped */
 int32_t lanes_count(const struct lanes *l);
 /* Never blocks, never fails: a failing read is reported by its request. */
 void lanes_submit(struct lanes *l, struct lane_request *r);
 /* Gives finished requests, up to max; wait = true blocks for at least one if any is queued or in
- * flight. Returns their number. A failed request has code < 0 and its error text from lane_error().
- */
+ * flight, or until lanes_wake(). Returns their number. A failed request has code < 0 and its error
+ * text from lane_error(). */
 int32_t lanes_reap(struct lanes *l, struct lane_request **done, int32_t max, bool wait);
+/* Makes a waiting lanes_reap (or the next one that would wait) return at once, with 0 if need be.
+ */
+void lanes_wake(struct lanes *l);
 /* Fills e with the failure of a reaped request: path, offset, wanted and got bytes, errno's text.
  * Returns its code. */
 int lane_error(const struct lane_request *r, struct leat_error *e);

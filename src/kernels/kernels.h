@@ -18,8 +18,8 @@
 /* ---- activations ---- */
 
 /* Bytes of one prepared activation row of cols values, a multiple of 64. Layout (all parts contiguous, each 64-byte aligned):
- * ACT_F32: float[cols]. ACT_Q8_32: int8[cols], float scale[cols/32]. ACT_Q8_256: int8[cols], float scale[cols/256],
- * int16 sums[cols/16]. Padding is zero. cols is a multiple of the kind's block. */
+ * ACT_F32: float[cols]. ACT_Q8_32: int8[cols], float scale[cols/32], int16 sums[cols/32]. ACT_Q8_256: int8[cols],
+ * float scale[cols/256], int16 sums[cols/16]. Padding is zero. cols is a multiple of the kind's block. */
 size_t act_row_bytes(enum act_kind kind, int32_t cols);
 
 /* y[token * y_stride + row] = sum over k of w[row][k] * x[token][k], for rows row_begin <= row < row_end. */
@@ -91,7 +91,8 @@ struct kernels {
 
 /* Bytes of one KV row of n values. KV_Q8_0 rounds n up to 32. */
 size_t kv_row_bytes(enum kv_type t, int32_t n);
-/* Scratch for one thread, enough for any format and up to max_tokens tokens of max_cols columns. */
+/* Scratch for one thread, enough for any format and any call of up to max_tokens tokens and max_cols columns; bounded
+ * whatever these are (docs/kernels.md). */
 size_t matmul_scratch_bytes(int32_t max_cols, int32_t max_tokens);
 
 /* Names known: "auto" (the best the processor has), "scalar", "avx2", "avx512". One that this processor or build

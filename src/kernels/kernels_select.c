@@ -1,0 +1,142 @@
+/* The tables of kernels, one per instruction set, and the choice among them by what the processor
+ * and the operating system support. A wider tier starts as a copy of the one below and overwrites
+ * what it has. The tables are filled once and never change; any thread may ask for them. */
+#include "kernels.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "matmul_tiers.h"
+#include "ops.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+/* Instruction sets beyond the architecture's baseline, as bits. */
+enum feature {
+    FEATURE_AVX2 = 1, /* AVX2 + FMA + F16C, with the system saving ymm registers */
+    FEATURE_AVX512 = 2, /* AVX-512 F, BW, VL, DQ, VNNI, with zmm saved too */
+};
+
+enum { TIERS = 3 };
+
+struct tier {
+    const char *name, *needs;
+    unsigned features;
+    void (*fill)(struct kernels *k);
+};
+
+static struct kernels tables[TIERS];
+static int32_t tables_n;
+static pthread_once_t tables_once = PTHREAD_ONCE_INIT;
+
+static unsigned features_of_processor(void)
+{
+    unsigned features = 0;
+#if defined(__x86_64__)
+    unsigned a, b, c, d, b7, c7;
+    if (!__get_cpuid(1, &a, &b, &c, &d))
+        return 0;
+    unsigned leaf1 = c;
+    if (!(leaf1 & bit_OSXSAVE) || !__get_cpuid_count(7, 0, &a, &b7, &c7, &d))
+        return 0;
+    unsigned saved, high;
+    __asm__("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    if ((saved & 6) == 6 && (leaf1 & bit_AVX) && (leaf1 & bit_FMA) && (leaf1 & bit_F16C) &&
+        (b7 & bit_AVX2))
+        features |= FEATURE_AVX2;
+    unsigned wide = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ;
+    if ((features & FEATURE_AVX2) && (saved & 0xe6) == 0xe6 && (b7 & wide) == wide &&
+        (c7 & bit_AVX512VNNI))
+        features |= FEATURE_AVX512;
+#endif
+    return features;
+}
+
+static void fill_scalar(struct kernels *k)
+{
+    ops_fill_scalar(k);
+    k->act_prepare = act_prepare_scalar;
+    k->matmul = matmul_scalar;
+    k->dequant = dequant_scalar;
+}
+
+#if defined(KERNELS_HAVE_AVX2)
+static void fill_avx2(struct kernels *k)
+{
+    ops_fill_avx2(k);
+    k->act_prepare = act_prepare_avx2;
+    k->matmul = matmul_avx2;
+}
+#endif
+
+#if defined(KERNELS_HAVE_AVX512)
+static void fill_avx512(struct kernels *k)
+{
+    k->matmul = matmul_avx512;
+}
+#endif
+
+/* fill is NULL for a tier that this build was made without. */
+static const struct tier tiers[TIERS] = {
+    {"scalar", "", 0, fill_scalar},
+#if defined(KERNELS_HAVE_AVX2)
+    {"avx2", "AVX2, FMA and F16C", FEATURE_AVX2, fill_avx2},
+#else
+    {"avx2", "AVX2, FMA and F16C", FEATURE_AVX2, NULL},
+#endif
+#if defined(KERNELS_HAVE_AVX512)
+    {"avx512", "AVX-512 F, BW, VL, DQ and VNNI", FEATURE_AVX512, fill_avx512},
+#else
+    {"avx512", "AVX-512 F, BW, VL, DQ and VNNI", FEATURE_AVX512, NULL},
+#endif
+};
+
+static void tables_fill(void)
+{
+    unsigned have = features_of_processor();
+    for (int32_t i = 0; i < TIERS; i++) {
+        if (tiers[i].fill == NULL || (tiers[i].features & ~have) != 0)
+            break; /* the tiers above stand on this one */
+        if (i > 0)
+            tables[i] = tables[i - 1];
+        tables[i].isa = tiers[i].name;
+        tiers[i].fill(&tables[i]);
+        tables_n = i + 1;
+    }
+}
+
+const struct kernels *kernels_tier(int32_t i)
+{
+    pthread_once(&tables_once, tables_fill);
+    return i >= 0 && i < tables_n ? &tables[i] : NULL;
+}
+
+int kernels_select(const char *isa, const struct kernels **out, struct leat_error *e)
+{
+    pthread_once(&tables_once, tables_fill);
+    if (isa == NULL || strcmp(isa, "auto") == 0) {
+        *out = &tables[tables_n - 1];
+        return 0;
+    }
+    for (int32_t i = 0; i < tables_n; i++)
+        if (strcmp(isa, tables[i].isa) == 0) {
+            *out = &tables[i];
+            return 0;
+        }
+    const char *best = tables[tables_n - 1].isa;
+    for (int32_t i = 0; i < TIERS; i++)
+        if (strcmp(isa, tiers[i].name) == 0)
+            return error_set(e, LEAT_ERR_UNSUPPORTED,
+                             tiers[i].fill == NULL
+                                 ? "this build of Leat has no %s kernels (they need %s); the best "
+                                   "that runs here is %s, or use auto"
+                                 : "this processor lacks what the %s kernels need (%s); the best "
+                                   "that runs here is %s, or use auto",
+                             isa, tiers[i].needs, best);
+    char quoted[64];
+    return error_set(e, LEAT_ERR_UNSUPPORTED,
+                     "no instruction set named '%s'; known are auto, scalar, avx2, avx512",
+                     error_quote(quoted, sizeof quoted, isa, strlen(isa)));
+}

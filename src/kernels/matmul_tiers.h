@@ -1,0 +1,17 @@
+/* What the files act_*.c and matmul_*.c of each instruction set offer to kernels_select.c.
+ * Nothing outside src/kernels includes this. Any thread, on disjoint outputs. */
+#ifndef KERNELS_MATMUL_TIERS_H
+#define KERNELS_MATMUL_TIERS_H
+
+#include "format_unpack.h"
+#include "kernels.h"
+
+void act_prepare_scalar(enum act_kind kind, const float *x, void *dst, int32_t cols);
+void matmul_scalar(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch);
+
+void act_prepare_avx2(enum act_kind kind, const float *x, void *dst, int32_t cols);
+void matmul_avx2(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch);
+
+void matmul_avx512(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch);
+
+#endif

@@ -9,8 +9,8 @@
 
 #include "checked.h"
 
-#define CHUNK_MIN (UINT64_C(16) << 10)
-#define CHUNK_MAX (UINT64_C(1) << 20)
+#define CHUNK_MIN  (UINT64_C(16) << 10)
+#define CHUNK_MAX  (UINT64_C(1) << 20)
 #define CHUNK_HEAD 64 /* keeps the first object on a cache line of its own */
 
 struct arena_chunk {

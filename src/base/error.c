@@ -25,8 +25,8 @@ static bool code_point_printable(uint32_t c)
     return !(c >= 0xe0000 && c <= 0xe0fff);
 }
 
-/* Makes text (len bytes, NUL behind) printable in place: what is not becomes '?'. A character that was
- * cut in half at the end is dropped. Returns the new length. */
+/* Makes text (len bytes, NUL behind) printable in place: what is not becomes '?'. A character that
+ * was cut in half at the end is dropped. Returns the new length. */
 static size_t text_clean(char *text, size_t len)
 {
     size_t in = 0, out = 0;

@@ -16,15 +16,15 @@
 #include "utf8.h"
 
 #define WINDOW_BYTES ((size_t)64 << 10)
-#define NUMBER_MAX 1024 /* longest spelling of a number; the digits of the smallest double fit */
+#define NUMBER_MAX   1024 /* longest spelling of a number; the digits of the smallest double fit */
 
 enum json_expect {
     EXPECT_VALUE,          /* a value must come */
     EXPECT_VALUE_OR_CLOSE, /* just behind [ */
     EXPECT_KEY_OR_CLOSE,   /* just behind { */
     EXPECT_COMMA_OR_CLOSE,
-    EXPECT_NOTHING,        /* behind the top value */
-    EXPECT_FAILED,         /* an error was given; there is no way on */
+    EXPECT_NOTHING, /* behind the top value */
+    EXPECT_FAILED,  /* an error was given; there is no way on */
 };
 
 struct json_state {
@@ -32,10 +32,10 @@ struct json_state {
     void *arg;
     const char *window;
     char *window_own;
-    size_t at, end;    /* the bytes of the window not read yet */
-    uint64_t base;     /* file offset of window[0] */
+    size_t at, end; /* the bytes of the window not read yet */
+    uint64_t base;  /* file offset of window[0] */
     bool eof;
-    bool skipping;     /* strings are checked, not kept */
+    bool skipping; /* strings are checked, not kept */
     enum json_expect expect;
     uint64_t is_array; /* bit per open level */
     char *text;        /* current string, key or number */
@@ -154,7 +154,8 @@ static int fail_unexpected(struct json_pull *p, struct leat_error *e, int c, con
     char got[32];
     if (c < 0 && c != PEEK_END)
         return c; /* the source failed and said so */
-    return read_fail(p, e, "%s stands where %s was expected", byte_name(got, sizeof got, c), wanted);
+    return read_fail(p, e, "%s stands where %s was expected", byte_name(got, sizeof got, c),
+                     wanted);
 }
 
 /* ---- text ---- */
@@ -196,8 +197,9 @@ static int text_append(struct json_pull *p, size_t *len, const char *bytes, size
 }
 
 /* How many bytes from s on are plain: ASCII, no control, no quote, no backslash. Eight at a time: a
- * byte's top bit in `stop` is set when the byte itself has it, or when the subtraction borrowed. The
- * borrow can mark a byte behind a marked one wrongly; the loop below decides those one by one. */
+ * byte's top bit in `stop` is set when the byte itself has it, or when the subtraction borrowed.
+ * The borrow can mark a byte behind a marked one wrongly; the loop below decides those one by one.
+ */
 static size_t plain_run(const char *s, size_t n)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), tops = ones << 7;
@@ -253,8 +255,9 @@ static int escape_unicode(struct json_pull *p, size_t *len, struct leat_error *e
     if (c >= 0xd800 && c < 0xdc00) {
         int32_t low = left >= 12 && w[6] == '\\' && w[7] == 'u' ? hex4(w + 8) : -1;
         if (low < 0xdc00 || low >= 0xe000)
-            return read_fail(
-                p, e, "\\u%04x is the first half of a surrogate pair without the second", (unsigned)c);
+            return read_fail(p, e,
+                             "\\u%04x is the first half of a surrogate pair without the second",
+                             (unsigned)c);
         c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
         took = 12;
     }
@@ -477,8 +480,8 @@ static int number_read(struct json_pull *p, struct leat_error *e)
     if (!isfinite(p->number)) {
         char quoted[48];
         rc = read_fail(p, e, "the number %s%s%s is out of range (it began at byte %" PRIu64 ")",
-                       error_quote(quoted, sizeof quoted, s->text, n), *s->key ? " behind key " : "",
-                       s->key, start);
+                       error_quote(quoted, sizeof quoted, s->text, n),
+                       *s->key ? " behind key " : "", s->key, start);
         return rc;
     }
     return 0;
@@ -668,7 +671,8 @@ int json_skip(struct json_pull *p, struct leat_error *e)
 
 /* ---- life ---- */
 
-static int state_open(struct json_pull *p, const char *name, size_t max_string, struct leat_error *e)
+static int state_open(struct json_pull *p, const char *name, size_t max_string,
+                      struct leat_error *e)
 {
     *p = (struct json_pull){0};
     struct json_state *s = calloc(1, sizeof *s);

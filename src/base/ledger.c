@@ -122,14 +122,13 @@ static int charge_check(const struct ledger_side *s, enum ledger_domain d, enum 
     if (sum <= s->ceiling)
         return 0;
     char want[24], held[24], limit[24], need[24];
-    error_set(e, LEAT_ERR_MEMORY,
-              "%s needs %s, but %s of the %s %s budget are in use; the budget must be at least "
-              "%" PRIu64 " bytes (%s)",
-              ledger_row_name(r), format_bytes(want, sizeof want, bytes),
-              format_bytes(held, sizeof held, s->total),
-              format_bytes(limit, sizeof limit, s->ceiling),
-              d == DOMAIN_LOCKED ? "locked memory" : "memory", sum,
-              format_bytes(need, sizeof need, sum));
+    error_set(
+        e, LEAT_ERR_MEMORY,
+        "%s needs %s, but %s of the %s %s budget are in use; the budget must be at least "
+        "%" PRIu64 " bytes (%s)",
+        ledger_row_name(r), format_bytes(want, sizeof want, bytes),
+        format_bytes(held, sizeof held, s->total), format_bytes(limit, sizeof limit, s->ceiling),
+        d == DOMAIN_LOCKED ? "locked memory" : "memory", sum, format_bytes(need, sizeof need, sum));
     if (e)
         e->needed_bytes = sum;
     return LEAT_ERR_MEMORY;

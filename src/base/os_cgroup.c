@@ -1,6 +1,6 @@
 /* Control groups: finds this process's group of each hierarchy from /proc/self/cgroup and
- * /proc/self/mountinfo and walks from it up to the mount point. Formats: cgroups(7), proc(5), and the
- * kernel's Documentation/admin-guide/cgroup-v1 and cgroup-v2. Any thread. */
+ * /proc/self/mountinfo and walks from it up to the mount point. Formats: cgroups(7), proc(5), and
+ * the kernel's Documentation/admin-guide/cgroup-v1 and cgroup-v2. Any thread. */
 #include "os_cgroup.h"
 
 #include <errno.h>
@@ -45,7 +45,8 @@ static bool list_has(const char *list, const char *word)
     return false;
 }
 
-/* The path of this process in the hierarchy of a v1 controller, or of v2 when controller is NULL. */
+/* The path of this process in the hierarchy of a v1 controller, or of v2 when controller is NULL.
+ */
 static bool group_path(const char *root, const char *controller, char *path, size_t cap)
 {
     FILE *f = file_open(root, "/proc/self", "cgroup");
@@ -88,8 +89,8 @@ static void octal_decode(char *s)
 }
 
 /* Places `path` under a mount of `mount_root` at `point`. A path outside of the mount (a group name
- * from outside of our namespace) leaves the mount point itself, the best that can be seen. *match is
- * the length of the mount root when it holds the path, -1 when not. */
+ * from outside of our namespace) leaves the mount point itself, the best that can be seen. *match
+ * is the length of the mount root when it holds the path, -1 when not. */
 static bool group_place(struct hierarchy *h, const char *path, const char *mount_root,
                         const char *point, int64_t *match)
 {
@@ -189,7 +190,8 @@ static uint64_t number_read(const char *root, const char *dir, const char *name)
     return v;
 }
 
-/* Page cache on the two file lists of memory.stat: the kernel frees it before a group meets its limit. */
+/* Page cache on the two file lists of memory.stat: the kernel frees it before a group meets its
+ * limit. */
 static uint64_t reclaimable_read(const char *root, const char *dir, bool v1)
 {
     FILE *f = file_open(root, dir, "memory.stat");
@@ -229,7 +231,8 @@ static uint64_t group_room(const char *root, const char *dir, const char *limit_
     return limit > use ? limit - use : 0;
 }
 
-/* Keeps one copy of a text for ever: there are as many as limit files that ever were the tightest. */
+/* Keeps one copy of a text for ever: there are as many as limit files that ever were the tightest.
+ */
 static const char *text_keep(const char *dir, const char *name)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

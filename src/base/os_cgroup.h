@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-/* limit - use + reclaimable page cache, the least over every ancestor; OS_UNKNOWN when nothing limits.
- * *file: the limit's file, lives for ever. */
+/* limit - use + reclaimable page cache, the least over every ancestor; OS_UNKNOWN when nothing
+ * limits. *file: the limit's file, lives for ever. */
 uint64_t cgroup_memory_room(const char *root, const char **file);
 
 /* Processors' worth of time that the tightest ancestor allows; 0 when nothing limits. */

@@ -103,9 +103,7 @@ static int32_t affinity_count(const char *root)
         if (strncmp(line, key, sizeof key - 1) != 0)
             continue;
         for (const char *p = line + sizeof key - 1; *p; p++) {
-            int v = *p >= '0' && *p <= '9'   ? *p - '0'
-                    : *p >= 'a' && *p <= 'f' ? *p - 'a' + 10
-                                             : 0;
+            int v = *p >= '0' && *p <= '9' ? *p - '0' : *p >= 'a' && *p <= 'f' ? *p - 'a' + 10 : 0;
             count += __builtin_popcount((unsigned)v);
         }
         break;
@@ -144,7 +142,8 @@ void *os_map(uint64_t bytes, bool huge)
         return NULL;
     if (!huge)
         return p;
-    /* The system aligns to its small pages only: map more than is needed and give back both ends. */
+    /* The system aligns to its small pages only: map more than is needed and give back both ends.
+     */
     char *begin = (char *)align_up((uintptr_t)p, LEDGER_HUGE);
     char *end = begin + bytes;
     if (begin > p)

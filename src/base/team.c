@@ -1,11 +1,12 @@
-/* The compute team. Owns its threads and the hand-over of one job at a time to them; knows nothing of
- * what a job computes. team_run and team_for come from the one thread that owns the team.
+/* The compute team. Owns its threads and the hand-over of one job at a time to them; knows nothing
+ * of what a job computes. team_run and team_for come from the one thread that owns the team.
  *
- * How a job is handed over. The owner writes the job's fields and then publishes a new `gate` word: the
- * job's number, and how many workers have entered it. A worker enters by adding one to the gate of a job
- * it has not seen yet; only then may it read the fields. team_run waits for every worker. team_for
- * closes the gate once all chunks are handed out and waits only for those that entered, so that a worker
- * which still sleeps (or which the system runs elsewhere) never holds up a small job. */
+ * How a job is handed over. The owner writes the job's fields and then publishes a new `gate` word:
+ * the job's number, and how many workers have entered it. A worker enters by adding one to the gate
+ * of a job it has not seen yet; only then may it read the fields. team_run waits for every worker.
+ * team_for closes the gate once all chunks are handed out and waits only for those that entered, so
+ * that a worker which still sleeps (or which the system runs elsewhere) never holds up a small job.
+ */
 #include "team.h"
 
 #include <assert.h>
@@ -24,12 +25,12 @@
 /* How long a thread spins before it sleeps: longer than the gaps between the matrices of one token
  * (a few microseconds), and about what one sleep and wake of a thread costs, so that spinning never
  * costs more than twice the better choice. */
-#define SPIN_S 40e-6
+#define SPIN_S    40e-6
 #define SPIN_STEP 32 /* pauses between two looks at the clock */
 
 #define LINE 64
 
-#define GATE_CLOSED (UINT64_C(1) << 31)
+#define GATE_CLOSED  (UINT64_C(1) << 31)
 #define GATE_ENTERED (GATE_CLOSED - 1)
 
 struct worker {
@@ -40,10 +41,12 @@ struct worker {
 
 struct team {
     int32_t threads;
-    bool spin; /* false when there are more threads than processors: then spinning steals from work */
+    bool spin; /* false when there are more threads than processors: then spinning steals from work
+                */
     struct worker *workers; /* threads - 1 of them */
 
-    /* The job: written by the owner while no worker is inside, read by workers after they entered. */
+    /* The job: written by the owner while no worker is inside, read by workers after they entered.
+     */
     void (*run)(void *arg, int32_t thread, int32_t threads);
     void (*part)(void *arg, int32_t thread, int64_t begin, int64_t end);
     void *arg;
@@ -53,7 +56,8 @@ struct team {
     alignas(LINE) _Atomic uint32_t bell; /* job number; the word that idle workers sleep on */
     _Atomic uint32_t asleep;             /* workers that sleep on the bell, or are about to */
     _Atomic bool stop;
-    alignas(LINE) _Atomic uint32_t done; /* workers that left the present job; the owner sleeps on it */
+    alignas(
+        LINE) _Atomic uint32_t done; /* workers that left the present job; the owner sleeps on it */
     _Atomic bool owner_asleep;
     alignas(LINE) _Atomic int64_t next; /* first item that nobody has taken */
     alignas(LINE) char tail[1];

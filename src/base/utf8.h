@@ -1,4 +1,5 @@
-/* Strict UTF-8 (RFC 3629): no overlong forms, no surrogates, nothing over U+10FFFF. Pure, any thread. */
+/* Strict UTF-8 (RFC 3629): no overlong forms, no surrogates, nothing over U+10FFFF. Pure, any
+ * thread. */
 #ifndef BASE_UTF8_H
 #define BASE_UTF8_H
 
@@ -6,7 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The character at s (n bytes left): its length 1..4 and code point, 0 when the bytes are not one. */
+/* The character at s (n bytes left): its length 1..4 and code point, 0 when the bytes are not one.
+ */
 static inline int utf8_next(const char *text, size_t n, uint32_t *code_point)
 {
     const unsigned char *s = (const unsigned char *)text;

@@ -45,8 +45,7 @@ static bool list_has(const char *list, const char *word)
     return false;
 }
 
-/* The path of this process in the hierarchy of a v1 controller, or of v2 when controller is NULL.
- */
+/* This process's path in the hierarchy of a v1 controller, or of v2 when controller is NULL. */
 static bool group_path(const char *root, const char *controller, char *path, size_t cap)
 {
     FILE *f = file_open(root, "/proc/self", "cgroup");
@@ -231,8 +230,7 @@ static uint64_t group_room(const char *root, const char *dir, const char *limit_
     return limit > use ? limit - use : 0;
 }
 
-/* Keeps one copy of a text for ever: there are as many as limit files that ever were the tightest.
- */
+/* Keeps one copy of a text for ever: as many as there are limit files that ever were tightest. */
 static const char *text_keep(const char *dir, const char *name)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -142,8 +142,7 @@ void *os_map(uint64_t bytes, bool huge)
         return NULL;
     if (!huge)
         return p;
-    /* The system aligns to its small pages only: map more than is needed and give back both ends.
-     */
+    /* The system aligns to its small pages only: map more than needed, give back both ends. */
     char *begin = (char *)align_up((uintptr_t)p, LEDGER_HUGE);
     char *end = begin + bytes;
     if (begin > p)

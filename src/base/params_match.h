@@ -1,5 +1,4 @@
-/* Flags to rows, and the nearest one to a misspelling. Shared by the params_*.c files only. Pure.
- */
+/* Flags to rows, and the nearest one to a misspelling. Shared by params_*.c only. Pure. */
 #ifndef BASE_PARAMS_MATCH_H
 #define BASE_PARAMS_MATCH_H
 

@@ -53,8 +53,8 @@ int32_t params_match(const struct param_set *s, const char *name, uint32_t comma
 #define NAME_MAX_LEN 48 /* no flag or key is longer; a longer word is near to none */
 
 /* Letters to insert, delete, change or swap with the next one to make a into b (optimal string
- * alignment: Damerau, A technique for computer detection and correction of spelling errors, 1964).
- */
+ * alignment: Damerau, A technique for computer detection and correction of spelling
+ * errors, 1964). */
 static int edit_distance(const char *a, const char *b)
 {
     int na = (int)strlen(a), nb = (int)strlen(b);
@@ -250,8 +250,7 @@ static char *blanks_trim(char *s)
     return s;
 }
 
-/* A value in double quotes keeps its blanks and knows \n \t \\ \". In place; false when malformed.
- */
+/* A value in double quotes keeps its blanks and knows \n \t \\ \". In place; false = malformed. */
 static bool quotes_undo(char *s)
 {
     char *out = s, *c = s + 1;

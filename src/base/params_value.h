@@ -1,5 +1,4 @@
-/* One parameter's value: from text, to text, compared. Shared by the params_*.c files only. Pure.
- */
+/* One parameter's value: from text, to text, compared. Shared by params_*.c only. Pure. */
 #ifndef BASE_PARAMS_VALUE_H
 #define BASE_PARAMS_VALUE_H
 

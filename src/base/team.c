@@ -5,8 +5,8 @@
  * the job's number, and how many workers have entered it. A worker enters by adding one to the gate
  * of a job it has not seen yet; only then may it read the fields. team_run waits for every worker.
  * team_for closes the gate once all chunks are handed out and waits only for those that entered, so
- * that a worker which still sleeps (or which the system runs elsewhere) never holds up a small job.
- */
+ * that a worker which still sleeps (or which the system runs elsewhere) never holds up a small
+ * job. */
 #include "team.h"
 
 #include <assert.h>
@@ -41,12 +41,10 @@ struct worker {
 
 struct team {
     int32_t threads;
-    bool spin; /* false when there are more threads than processors: then spinning steals from work
-                */
+    bool spin; /* not with more threads than processors: there spinning steals from work */
     struct worker *workers; /* threads - 1 of them */
 
-    /* The job: written by the owner while no worker is inside, read by workers after they entered.
-     */
+    /* The job: written by the owner while no worker is inside, read by workers that entered. */
     void (*run)(void *arg, int32_t thread, int32_t threads);
     void (*part)(void *arg, int32_t thread, int64_t begin, int64_t end);
     void *arg;
@@ -56,8 +54,7 @@ struct team {
     alignas(LINE) _Atomic uint32_t bell; /* job number; the word that idle workers sleep on */
     _Atomic uint32_t asleep;             /* workers that sleep on the bell, or are about to */
     _Atomic bool stop;
-    alignas(
-        LINE) _Atomic uint32_t done; /* workers that left the present job; the owner sleeps on it */
+    alignas(LINE) _Atomic uint32_t done; /* workers that left the job; the owner sleeps on it */
     _Atomic bool owner_asleep;
     alignas(LINE) _Atomic int64_t next; /* first item that nobody has taken */
     alignas(LINE) char tail[1];

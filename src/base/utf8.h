@@ -7,8 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The character at s (n bytes left): its length 1..4 and code point, 0 when the bytes are not one.
- */
+/* The character at s (n bytes left): its length 1..4 and code point, 0 when it is none. */
 static inline int utf8_next(const char *text, size_t n, uint32_t *code_point)
 {
     const unsigned char *s = (const unsigned char *)text;

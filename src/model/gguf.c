@@ -365,23 +365,22 @@ static int check_general(struct header *h)
 
 static int check_type(struct header *h, struct gguf_tensor *t, const char *name)
 {
+    const struct format_info *f = format_info(t->type);
     const char *foreign, *why = NULL;
 
-    if (format_info(t->type))
+    if (f && (f->runs || h->allow_foreign))
         return 0;
     foreign = format_foreign_name(t->type, &why);
-    if (foreign && h->allow_foreign && why && strstr(why, "this build"))
-        return 0;
     if (foreign)
         return bad(h, LEAT_ERR_UNSUPPORTED,
-                   "tensor '%s' is of type %s (%u): %s; the file itself is well formed up to here. "
-                   "Supported types: " GGUF_TYPES_THAT_RUN,
-                   name, foreign, t->type, why ? why : "not supported");
-    return bad(h, LEAT_ERR_UNSUPPORTED,
-               "tensor '%s' is of type number %d, which no GGUF version known to this build "
-               "defines; the file "
-               "may come from a newer or another program. Supported types: " GGUF_TYPES_THAT_RUN,
-               name, (int)t->type);
+                   "tensor '%s' is of type %s (%u): %s. The file is well formed up to here; this "
+                   "build runs " GGUF_TYPES_THAT_RUN,
+                   name, foreign, t->type, why ? why : "not supported by this build");
+    return bad(
+        h, LEAT_ERR_UNSUPPORTED,
+        "tensor '%s' is of type number %d, which no GGUF version known to this build defines; the "
+        "file may come from a newer or another program. This build runs " GGUF_TYPES_THAT_RUN,
+        name, (int)t->type);
 }
 
 /* Row and tensor bytes; every product checked before it is made. */
@@ -395,8 +394,6 @@ static int check_shape(struct header *h, struct gguf_tensor *t, const char *name
             return bad(h, LEAT_ERR_FORMAT,
                        "tensor '%s': the number of values %llu x %llu x %llu x %llu is too large",
                        name, ULL(t->dims[0]), ULL(t->dims[1]), ULL(t->dims[2]), ULL(t->dims[3]));
-    if (!f)
-        return 0;
     if (t->dims[0] % (uint64_t)f->block)
         return bad(h, LEAT_ERR_FORMAT,
                    "tensor '%s': rows of %llu values are not whole blocks of %d (%s)", name,
@@ -532,16 +529,13 @@ static int place_tensors(struct header *h)
     }
     qsort(order, (size_t)g->n_tensors, sizeof *order, by_offset);
     for (int64_t i = 0; i + 1 < g->n_tensors; i++)
-        if (order[i]->offset + order[i]->bytes > order[i + 1]->offset ||
-            (order[i]->bytes && order[i]->offset == order[i + 1]->offset)) {
+        if (order[i]->offset + order[i]->bytes > order[i + 1]->offset) {
             error_quote(q, sizeof q, order[i]->name, strlen(order[i]->name));
             error_quote(q2, sizeof q2, order[i + 1]->name, strlen(order[i + 1]->name));
             rc = bad(h, LEAT_ERR_FORMAT, "tensors '%s' and '%s' overlap", q, q2);
             break;
         }
     last = order[g->n_tensors - 1]->offset + order[g->n_tensors - 1]->bytes;
-    if (order[g->n_tensors - 1]->bytes == 0)
-        last = size; /* a foreign type: where it ends is not known */
     free(order);
     if (!rc && checked_align(last, g->alignment, &end) && size > end)
         g->trailing_bytes = size - last;

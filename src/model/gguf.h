@@ -52,9 +52,8 @@ struct gguf {
 };
 
 /* Objects live in arena a (the caller closes it after gguf_close). On failure nothing is left open.
- * A tensor type that is known by name but does not run (format_foreign_name) is kept when allow_foreign, with
- * bytes = row_bytes = 0 when its block size is unknown; else refused. Retired numbers and those of other programs are
- * refused by name in any case. */
+ * A tensor type of known block size that has no kernels is kept when allow_foreign, else refused by name; retired types
+ * and those of other programs are refused by name in any case. */
 int gguf_open(const char *path, bool allow_foreign, struct arena *a, struct gguf **out, struct leat_error *e);
 void gguf_close(struct gguf *g);
 

@@ -138,6 +138,8 @@ struct model {
     const unit_id *schedule;   /* dense units in the order a pass uses them; the head last. Routers are dense units. */
 
     /* stop ids and special ids live with the tokenizer (text/) */
+    int32_t n_warnings;        /* what a user should know: unknown tensors and keys, an index that is wrong */
+    const char **warnings;     /* one line each, printable */
     uint64_t largest_unit_bytes, largest_expert_bytes, token_cycle_bytes, total_bytes /* all tensor data */;
     struct arena *arena;       /* all of the above; owned */
 };

@@ -1,0 +1,650 @@
+/* The expert cache: routed experts in slots of a few sizes under one budget, over all layers. Within a call a wanted
+ * expert is pinned until it was given back, what is read is never evicted, and the policy names the victim among the rest.
+ * Owns the slots; knows no policy by name and no ring. Thread rule: thread 0.
+ *
+ * A call (experts_begin) has items, one per id. Misses are read as far as free slots allow and go on in waves as slots come
+ * back, so any call works with two slots. In ascending order a pinned expert that is wanted later may have to
+ * give way to one that is wanted now. */
+#include <assert.h>
+#include <math.h>
+
+#include "../base/checked.h"
+#include "weights_room.h"
+
+enum slot_state { SLOT_EMPTY, SLOT_READING, SLOT_READY };
+
+struct slot {
+    uint64_t at;  /* in the region */
+    unit_id unit; /* -1 = empty */
+    enum slot_state state;
+    int32_t class, item; /* item of the present call that wants it, -1 = none */
+    int32_t heap_at;     /* -1 = not evictable now */
+    bool leased;
+};
+
+struct unit_state {
+    double key;   /* the policy's */
+    int32_t slot; /* -1 = not in the cache */
+};
+
+struct expert_load {
+    struct lane_request req[UNIT_PARTS];
+    int32_t n, pending, slot; /* pending 0 = free */
+    bool spoiled;             /* a read failed or was taken back */
+    bool failed;
+    struct lane_request failure;
+};
+
+enum item_state { ITEM_MISSING, ITEM_READING, ITEM_READY, ITEM_LEASED, ITEM_GIVEN, ITEM_FAILED };
+struct item {
+    unit_id unit;
+    int32_t slot;
+    enum item_state state;
+};
+
+struct layer_experts {
+    unit_id first; /* -1 = none */
+    int32_t n, class;
+};
+
+struct expert_cache {
+    struct expert_layout layout;
+    struct layer_experts *layer;
+    struct unit_state *unit; /* by unit - first_unit */
+    unit_id first_unit;
+    struct slot *slot;
+    int32_t *heap; /* per class a run as long as its slots: smallest key at the top */
+    int32_t heap_first[LAYOUT_CLASSES], heap_n[LAYOUT_CLASSES];
+    struct expert_load load[EXPERT_LOADS];
+    uint8_t *mem;
+    uint64_t taken;
+    int32_t n_slots;
+    /* the call in progress */
+    struct item *item;
+    int32_t n_items, n_given, class, leases;
+    int32_t next_issue; /* no missing item lies before it */
+    bool ordered;
+    bool waited;
+    struct lane_request failure; /* of a FAILED item */
+};
+
+static struct unit_state *state_of(struct expert_cache *x, unit_id u)
+{
+    return &x->unit[u - x->first_unit];
+}
+
+/* ---- tables ---- */
+
+struct expert_cache *experts_carve(const struct model *m, const struct expert_layout *l,
+                                   struct carver *c)
+{
+    struct expert_cache *x = carve(c, 1, sizeof *x);
+    struct layer_experts *layer = carve(c, (uint64_t)l->n_layers, sizeof *layer);
+    unit_id first = m->n_units, last = -1;
+    const int32_t slots = l->n_units > 2 ? l->n_units : 2; /* whatever the budget will be */
+    struct unit_state *unit;
+    struct slot *slot;
+    int32_t *heap;
+    struct item *item;
+
+    for (int32_t i = 0; i < m->n_units; i++)
+        if (m->units[i].kind == UNIT_EXPERT) {
+            first = i < first ? i : first;
+            last = i;
+        }
+    unit = carve(c, (uint64_t)(last - first + 1), sizeof *unit);
+    slot = carve(c, (uint64_t)slots, sizeof *slot);
+    heap = carve(c, (uint64_t)slots, sizeof *heap);
+    item = carve(c, (uint64_t)l->most, sizeof *item);
+    if (!x)
+        return NULL;
+    x->layout = *l;
+    x->layer = layer;
+    x->first_unit = first;
+    x->unit = unit;
+    x->slot = slot;
+    x->heap = heap;
+    x->item = item;
+    for (int32_t i = 0; i <= last - first; i++)
+        unit[i] = (struct unit_state){.key = -INFINITY, .slot = -1};
+    for (int32_t i = 0; i < l->n_layers; i++)
+        layer[i].first = -1;
+    for (int32_t i = first; i <= last;) {
+        int32_t end;
+        if (m->units[i].kind != UNIT_EXPERT) {
+            i++;
+            continue;
+        }
+        end = expert_run_end(m, i);
+        layer[m->units[i].layer] = (struct layer_experts){
+            i, end - i, expert_class_of(l, expert_layer_bytes(m, i, end - i))};
+        i = end;
+    }
+    return x;
+}
+
+/* ---- the heap of evictable slots of a class ---- */
+
+static double key_of(struct expert_cache *x, int32_t slot)
+{
+    const struct slot *s = &x->slot[slot];
+
+    return s->state == SLOT_EMPTY ? -INFINITY : state_of(x, s->unit)->key;
+}
+
+static void heap_set(struct expert_cache *x, int32_t class, int32_t i, int32_t slot)
+{
+    x->heap[x->heap_first[class] + i] = slot;
+    x->slot[slot].heap_at = i;
+}
+
+static int32_t heap_get(const struct expert_cache *x, int32_t class, int32_t i)
+{
+    return x->heap[x->heap_first[class] + i];
+}
+
+static void heap_up(struct expert_cache *x, int32_t class, int32_t i)
+{
+    const int32_t slot = heap_get(x, class, i);
+    const double key = key_of(x, slot);
+
+    while (i > 0) {
+        const int32_t up = (i - 1) / 2, other = heap_get(x, class, up);
+        if (key_of(x, other) <= key)
+            break;
+        heap_set(x, class, i, other);
+        i = up;
+    }
+    heap_set(x, class, i, slot);
+}
+
+static void heap_down(struct expert_cache *x, int32_t class, int32_t i)
+{
+    const int32_t slot = heap_get(x, class, i), n = x->heap_n[class];
+    const double key = key_of(x, slot);
+
+    for (;;) {
+        int32_t child = 2 * i + 1;
+        if (child >= n)
+            break;
+        if (child + 1 < n &&
+            key_of(x, heap_get(x, class, child + 1)) < key_of(x, heap_get(x, class, child)))
+            child++;
+        if (key <= key_of(x, heap_get(x, class, child)))
+            break;
+        heap_set(x, class, i, heap_get(x, class, child));
+        i = child;
+    }
+    heap_set(x, class, i, slot);
+}
+
+static void heap_add(struct expert_cache *x, int32_t slot)
+{
+    const int32_t class = x->slot[slot].class, i = x->heap_n[class]++;
+
+    assert(x->slot[slot].heap_at < 0);
+    heap_set(x, class, i, slot);
+    heap_up(x, class, i);
+}
+
+static void heap_remove(struct expert_cache *x, int32_t slot)
+{
+    const int32_t class = x->slot[slot].class, i = x->slot[slot].heap_at, n = --x->heap_n[class];
+    const int32_t moved = heap_get(x, class, n);
+
+    assert(i >= 0);
+    if (i != n) {
+        heap_set(x, class, i, moved);
+        heap_up(x, class, i);
+        heap_down(x, class, x->slot[moved].heap_at);
+    }
+    x->slot[slot].heap_at = -1;
+}
+
+/* ---- opening ---- */
+
+int experts_open(struct weights *w, uint64_t bytes, struct leat_error *e)
+{
+    struct expert_cache *x = w->experts;
+    uint64_t used, at = 0;
+    void *mem = NULL;
+    int rc;
+
+    if (bytes < x->layout.min_bytes) {
+        char need[24], got[24];
+        return error_set(
+            e, LEAT_ERR_MEMORY,
+            "the expert cache needs room for two experts: %s, but it was given %s (raise "
+            "--expert-cache or the memory budget)",
+            format_bytes(need, sizeof need, x->layout.min_bytes),
+            format_bytes(got, sizeof got, bytes));
+    }
+    used = expert_slots(&x->layout, bytes);
+    rc = ledger_take(w->ledger, DOMAIN_HELD, ROW_EXPERTS, used, &mem, e);
+    if (rc)
+        return error_prefix(e, "expert cache: ");
+    x->mem = mem;
+    x->taken = used;
+    for (int32_t c = 0; c < x->layout.n_classes; c++) {
+        x->heap_first[c] = x->n_slots;
+        for (int32_t i = 0; i < x->layout.class[c].slots; i++) {
+            x->slot[x->n_slots] =
+                (struct slot){.at = at, .unit = -1, .class = c, .item = -1, .heap_at = -1};
+            heap_add(x, x->n_slots++);
+            at += x->layout.class[c].slot_bytes;
+        }
+    }
+    assert(at == used);
+    return 0;
+}
+
+void experts_close(struct weights *w)
+{
+    struct expert_cache *x = w->experts;
+
+    if (x->taken)
+        ledger_give(w->ledger, DOMAIN_HELD, ROW_EXPERTS, x->mem, x->taken);
+    x->taken = 0;
+}
+
+/* ---- reading ---- */
+
+static struct expert_load *free_load(struct expert_cache *x)
+{
+    for (int32_t i = 0; i < EXPERT_LOADS; i++)
+        if (x->load[i].pending == 0)
+            return &x->load[i];
+    return NULL;
+}
+
+static void forget(struct expert_cache *x, struct slot *s)
+{
+    if (s->unit >= 0)
+        state_of(x, s->unit)->slot = -1;
+    s->unit = -1;
+    s->state = SLOT_EMPTY;
+}
+
+/* A slot for a unit of this class, out of its heap: an empty one, else the policy's victim; larger slots only when the
+ * class has none to give. -1 = none. */
+static int32_t take_victim(struct expert_cache *x, int32_t class)
+{
+    int32_t best = -1;
+
+    for (int32_t c = class; c < x->layout.n_classes; c++) {
+        int32_t top;
+        if (x->heap_n[c] == 0)
+            continue;
+        top = heap_get(x, c, 0);
+        if (best < 0)
+            best = top;
+        if (x->slot[top].state == SLOT_EMPTY) {
+            best = top;
+            break;
+        }
+    }
+    if (best >= 0)
+        heap_remove(x, best);
+    return best;
+}
+
+static void start_read(struct weights *w, struct expert_load *l, int32_t slot, unit_id u,
+                       bool advice)
+{
+    struct expert_cache *x = w->experts;
+    struct slot *s = &x->slot[slot];
+    struct expert_reads r;
+
+    if (s->state == SLOT_READY)
+        w->stats.expert_evictions++;
+    forget(x, s);
+    s->unit = u;
+    s->state = SLOT_READING;
+    state_of(x, u)->slot = slot;
+    expert_reads(&w->m->units[u], &r);
+    *l = (struct expert_load){.n = r.n, .pending = r.n, .slot = slot};
+    for (int32_t i = 0; i < r.n; i++) {
+        const struct expert_extent *t = &r.extent[i];
+        weights_request(w, &l->req[i], t->file, t->offset, t->bytes, x->mem + s->at + t->at,
+                        read_tag(READ_EXPERT, (int32_t)(l - x->load)));
+        l->req[i].urgent = !advice;
+        l->req[i].advice = advice;
+        lanes_submit(w->lanes, &l->req[i]);
+    }
+}
+
+/* All reads of a load came back (or were taken back). */
+static void end_load(struct expert_cache *x, struct expert_load *l)
+{
+    struct slot *s = &x->slot[l->slot];
+    struct item *item = s->item >= 0 ? &x->item[s->item] : NULL;
+
+    if (!l->spoiled) {
+        s->state = SLOT_READY;
+        if (item)
+            item->state = ITEM_READY;
+        else
+            heap_add(x, l->slot);
+        return;
+    }
+    if (item) {
+        item->state = ITEM_FAILED;
+        item->slot = -1;
+        x->failure = l->failure;
+    }
+    s->item = -1;
+    forget(x, s);
+    heap_add(x, l->slot);
+}
+
+void experts_arrived(struct weights *w, int32_t index, struct lane_request *r)
+{
+    struct expert_cache *x = w->experts;
+    struct expert_load *l = &x->load[index];
+
+    if (r->code) {
+        if (!l->failed)
+            l->failure = *r;
+        l->failed = l->spoiled = true;
+    } else {
+        w->stats.expert_bytes_read += r->bytes;
+    }
+    if (--l->pending == 0)
+        end_load(x, l);
+}
+
+static struct expert_load *load_of(struct expert_cache *x, int32_t slot)
+{
+    for (int32_t i = 0; i < EXPERT_LOADS; i++)
+        if (x->load[i].pending && x->load[i].slot == slot)
+            return &x->load[i];
+    return NULL;
+}
+
+/* A read that was advice is wanted now: what still waits in the queue goes to the front. */
+static void make_urgent(struct weights *w, int32_t slot)
+{
+    struct expert_load *l = load_of(w->experts, slot);
+
+    for (int32_t i = 0; l && i < l->n; i++) {
+        struct lane_request *r = &l->req[i];
+        if (r->advice && lanes_take_back(w->lanes, r)) {
+            r->advice = false;
+            r->urgent = true;
+            lanes_submit(w->lanes, r);
+        }
+    }
+}
+
+/* ---- a call ---- */
+
+/* Takes the slot of the item that is wanted last of all that are only pinned. */
+static int32_t take_pinned(struct expert_cache *x, int32_t before)
+{
+    for (int32_t i = x->n_items - 1; i > before; i--) {
+        struct item *t = &x->item[i];
+        if (t->state == ITEM_READY && x->slot[t->slot].class >= x->class) {
+            const int32_t slot = t->slot;
+            t->state = ITEM_MISSING;
+            t->slot = -1;
+            x->slot[slot].item = -1;
+            if (i < x->next_issue)
+                x->next_issue = i;
+            return slot;
+        }
+    }
+    return -1;
+}
+
+/* Starts the reads of missing items in order, as far as slots go. must: this item may take a pinned slot. */
+static void issue(struct weights *w, int32_t must)
+{
+    struct expert_cache *x = w->experts;
+
+    for (; x->next_issue < x->n_items; x->next_issue++) {
+        const int32_t i = x->next_issue;
+        struct item *t = &x->item[i];
+        struct expert_load *l;
+        int32_t slot;
+
+        if (t->state != ITEM_MISSING)
+            continue;
+        l = free_load(x);
+        if (!l)
+            return;
+        slot = take_victim(x, x->class);
+        if (slot < 0 && i == must)
+            slot = take_pinned(x, i);
+        if (slot < 0)
+            return;
+        start_read(w, l, slot, t->unit, false);
+        t->slot = slot;
+        t->state = ITEM_READING;
+        x->slot[slot].item = i;
+    }
+}
+
+static void count_use(struct weights *w, unit_id u, bool hit)
+{
+    const struct unit *unit = &w->m->units[u];
+    uint64_t bytes = 0;
+
+    for (int32_t i = 0; i < unit->n_parts; i++)
+        bytes += unit->part[i].bytes;
+    if (hit) {
+        w->stats.expert_hits++;
+        w->stats.expert_hit_bytes += bytes;
+    } else {
+        w->stats.expert_misses++;
+        w->stats.expert_miss_bytes += bytes;
+    }
+}
+
+int experts_begin(struct weights_pass *p, int32_t layer, const uint16_t *ids, int32_t n,
+                  bool ordered, struct leat_error *e)
+{
+    struct weights *w = p->w;
+    struct expert_cache *x = w->experts;
+    const struct layer_experts *le;
+    double now;
+    int rc;
+
+    assert(p->running);
+    rc = weights_check_cancel(w, e);
+    if (rc)
+        return rc;
+    if (!x || layer < 0 || layer >= x->layout.n_layers || x->layer[layer].first < 0)
+        return error_set(e, LEAT_ERR_STATE, "layer %d has no experts", (int)layer);
+    if (x->n_given < x->n_items || x->leases)
+        return error_set(e, LEAT_ERR_STATE,
+                         "layer %d: the experts before were not all taken and given back",
+                         (int)layer);
+    le = &x->layer[layer];
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] >= le->n || (i > 0 && ids[i] <= ids[i - 1]))
+            return error_set(e, LEAT_ERR_INTERNAL,
+                             "layer %d: expert %d of %d is out of bounds or out of order",
+                             (int)layer, (int)ids[i], (int)le->n);
+    weights_reap(w, false);
+    now = (double)w->pass_no + (double)layer / x->layout.n_layers;
+    x->n_items = n;
+    x->n_given = 0;
+    x->class = le->class;
+    x->next_issue = 0;
+    x->ordered = ordered;
+    x->waited = false;
+    for (int32_t i = 0; i < n; i++) {
+        struct item *t = &x->item[i];
+        struct unit_state *u = state_of(x, le->first + ids[i]);
+
+        *t = (struct item){le->first + ids[i], u->slot, ITEM_MISSING};
+        if (u->slot >= 0) {
+            struct slot *s = &x->slot[u->slot];
+            t->state = s->state == SLOT_READY ? ITEM_READY : ITEM_READING;
+            s->item = i;
+            if (s->heap_at >= 0)
+                heap_remove(x, u->slot);
+            if (t->state == ITEM_READING)
+                make_urgent(w, u->slot);
+        }
+        u->key = w->policy->use(u->key, now);
+        count_use(w, t->unit, t->state == ITEM_READY);
+    }
+    issue(w, -1);
+    weights_pump(w);
+    return 0;
+}
+
+static int give(struct weights *w, struct item *t, struct expert_view *v)
+{
+    struct expert_cache *x = w->experts;
+    const struct unit *u = &w->m->units[t->unit];
+    struct expert_reads r;
+
+    expert_reads(u, &r);
+    *v = (struct expert_view){.expert = u->expert, .unit = u, .lease = &x->slot[t->slot]};
+    for (int32_t i = 0; i < u->n_parts; i++) {
+        const struct expert_extent *t_ext = &r.extent[r.of_part[i]];
+        v->data[i] = x->mem + x->slot[t->slot].at + t_ext->at + lane_inner(t_ext->offset) +
+                     (u->part[i].offset - t_ext->offset);
+    }
+    t->state = ITEM_LEASED;
+    x->slot[t->slot].leased = true;
+    x->leases++;
+    x->n_given++;
+    return 1;
+}
+
+/* The item to give now: the next in order, or the first that is there. -1 = all were given. */
+static int32_t pick(const struct expert_cache *x)
+{
+    int32_t candidate = -1;
+
+    for (int32_t i = 0; i < x->n_items; i++) {
+        const enum item_state s = x->item[i].state;
+        if (s == ITEM_LEASED || s == ITEM_GIVEN)
+            continue;
+        if (x->ordered || s == ITEM_READY || s == ITEM_FAILED)
+            return i;
+        if (candidate < 0)
+            candidate = i;
+    }
+    return candidate;
+}
+
+static bool any_reading(const struct expert_cache *x)
+{
+    for (int32_t i = 0; i < EXPERT_LOADS; i++)
+        if (x->load[i].pending)
+            return true;
+    return false;
+}
+
+int experts_next(struct weights_pass *p, struct expert_view *v, struct leat_error *e)
+{
+    struct weights *w = p->w;
+    struct expert_cache *x = w->experts;
+    int rc = weights_check_cancel(w, e);
+
+    assert(p->running && x);
+    if (rc)
+        return rc;
+    weights_reap(w, false);
+    for (;;) {
+        const int32_t i = pick(x);
+        struct item *t = i >= 0 ? &x->item[i] : NULL;
+
+        if (!t)
+            return 0;
+        if (t->state == ITEM_READY)
+            return give(w, t, v);
+        if (t->state == ITEM_FAILED) {
+            char q[256];
+            const char *name = w->m->units[t->unit].name ? w->m->units[t->unit].name : "";
+            p->broken = true;
+            rc = lane_error(&x->failure, e);
+            error_quote(q, sizeof q, name, __builtin_strlen(name));
+            return e ? error_prefix(e, "expert %d of %s: ", (int)w->m->units[t->unit].expert, q)
+                     : rc;
+        }
+        issue(w, i);
+        if (t->state == ITEM_MISSING && x->leases && !any_reading(x)) {
+            p->broken = true;
+            return error_set(e, LEAT_ERR_STATE,
+                             "an expert was asked for while all slots are leased");
+        }
+        rc = weights_check_cancel(w, e);
+        if (rc)
+            return rc;
+        weights_wait(w, &x->waited);
+    }
+}
+
+void experts_done(struct weights_pass *p, struct expert_view *v)
+{
+    struct weights *w = p->w;
+    struct expert_cache *x = w->experts;
+    struct slot *s = v->lease;
+
+    assert(s && s->leased && s->item >= 0);
+    s->leased = false;
+    x->item[s->item].state = ITEM_GIVEN;
+    s->item = -1;
+    x->leases--;
+    v->lease = NULL;
+    heap_add(x, (int32_t)(s - x->slot));
+    issue(w, -1);
+}
+
+void experts_abandon(struct weights *w, bool drain)
+{
+    struct expert_cache *x = w->experts;
+
+    for (int32_t i = 0; i < x->n_items; i++) {
+        struct item *t = &x->item[i];
+        struct slot *s = t->slot >= 0 ? &x->slot[t->slot] : NULL;
+        if (!s || s->item != i)
+            continue;
+        s->item = -1;
+        s->leased = false;
+        if (s->state == SLOT_READY)
+            heap_add(x, t->slot);
+    }
+    x->n_items = x->n_given = x->leases = 0;
+    for (int32_t i = EXPERT_LOADS - 1; drain && i >= 0; i--) {
+        struct expert_load *l = &x->load[i];
+        for (int32_t k = 0; k < l->n && l->pending; k++)
+            if (lanes_take_back(w->lanes, &l->req[k])) {
+                l->spoiled = true;
+                if (--l->pending == 0)
+                    end_load(x, l);
+            }
+    }
+    for (int32_t i = 0; drain && i < EXPERT_LOADS; i++)
+        while (x->load[i].pending)
+            weights_reap(w, true);
+}
+
+void weights_advise(struct weights_pass *p, int32_t layer, const uint16_t *ids, int32_t n)
+{
+    struct weights *w = p->w;
+    struct expert_cache *x = w->experts;
+
+    if (!x || layer < 0 || layer >= x->layout.n_layers || x->layer[layer].first < 0)
+        return;
+    for (int32_t i = 0; i < n; i++) {
+        const struct layer_experts *le = &x->layer[layer];
+        struct expert_load *l = free_load(x);
+        int32_t top;
+
+        if (!l || x->heap_n[le->class] == 0)
+            return;
+        top = heap_get(x, le->class, 0);
+        if (x->slot[top].state != SLOT_EMPTY)
+            return; /* a guess evicts nothing */
+        if (ids[i] >= le->n || state_of(x, le->first + ids[i])->slot >= 0)
+            continue;
+        heap_remove(x, top);
+        start_read(w, l, top, le->first + ids[i], true);
+    }
+}

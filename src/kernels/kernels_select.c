@@ -140,3 +140,10 @@ int kernels_select(const char *isa, const struct kernels **out, struct leat_erro
                      "no instruction set named '%s'; known are auto, scalar, avx2, avx512",
                      error_quote(quoted, sizeof quoted, isa, strlen(isa)));
 }
+
+size_t matmul_scratch_bytes(int32_t max_cols, int32_t max_tokens)
+{
+    (void)max_cols; /* wide kernels walk columns and tokens in panels of fixed size */
+    (void)max_tokens;
+    return MATMUL_SCRATCH_BYTES;
+}

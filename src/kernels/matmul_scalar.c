@@ -125,10 +125,3 @@ void matmul_scalar(const struct matmul *m, int32_t row_begin, int32_t row_end, v
         else
             row_floats(m, r);
 }
-
-size_t matmul_scratch_bytes(int32_t max_cols, int32_t max_tokens)
-{
-    (void)max_cols;
-    (void)max_tokens;
-    return (size_t)256 << 10; /* bounded: wider kernels walk columns and tokens in panels */
-}

@@ -6,6 +6,10 @@
 #include "format_unpack.h"
 #include "kernels.h"
 
+/* Scratch of one thread: panels of activations and unpacked weights (matmul_panel.h); each tier
+ * asserts that it fits. */
+enum { MATMUL_SCRATCH_BYTES = 256 << 10 };
+
 void act_prepare_scalar(enum act_kind kind, const float *x, void *dst, int32_t cols);
 void matmul_scalar(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch);
 

@@ -1,0 +1,388 @@
+/* Products of the integer formats for AVX2: eight rows at a time, one row per vector lane
+ * (matmul_x8.h), one token or a panel of them (matmul_panel.h). The order of every row and token is
+ * that of matmul_scalar.c, bit for bit. Knows nothing of threads or of where weights come from.
+ *
+ * Ranges. vpmaddubsw adds two products u8 * s8 into int16 and saturates past 32767:
+ *   levels <= 15: 2 * 15 * 127 = 3810, eight of them 30480;
+ *   levels <= 31: 7874, four of them 31496;
+ *   levels <= 63: 16002, two of them 32004;
+ *   Q8_0 as |w| <= 128 times x with w's sign: 32512, not added before they are widened.
+ * The int32 sums of a superblock stay below 63 * 128 * 127 * 256 < 2^28. */
+#include "matmul_panel.h"
+#include "matmul_tiers.h"
+#include "matmul_x8.h"
+
+#include <assert.h>
+
+/* Four activations in every word. */
+X8_INLINE __m256i spread4(const int8_t *x)
+{
+    int32_t four;
+    memcpy(&four, x, sizeof four);
+    return _mm256_set1_epi32(four);
+}
+
+X8_INLINE __m256i products(__m256i w, const int8_t *x)
+{
+    return _mm256_maddubs_epi16(w, spread4(x));
+}
+
+X8_INLINE __m256i products4(const __m256i *w, const int8_t *x)
+{
+    return _mm256_add_epi16(_mm256_add_epi16(products(w[0], x), products(w[1], x + 4)),
+                            _mm256_add_epi16(products(w[2], x + 8), products(w[3], x + 12)));
+}
+
+X8_INLINE __m256i products2(const __m256i *w, const int8_t *x)
+{
+    return _mm256_add_epi16(products(w[0], x), products(w[1], x + 4));
+}
+
+/* Sum of 32 products of each row, times s0 (first 16 columns) and s1 (last 16), both pairs of
+ * int16. s0 and s1 are the same vector except for Q6_K. */
+X8_INLINE __m256i dot32(enum format f, const __m256i w[8], const int8_t *x, __m256i s0, __m256i s1)
+{
+    switch (f) {
+    case FORMAT_Q4_0:
+    case FORMAT_Q4_K:
+        return _mm256_madd_epi16(_mm256_add_epi16(products4(w, x), products4(w + 4, x + 16)), s0);
+    case FORMAT_Q6_K: {
+        __m256i a = _mm256_add_epi32(_mm256_madd_epi16(products2(w, x), s0),
+                                     _mm256_madd_epi16(products2(w + 2, x + 8), s0));
+        __m256i b = _mm256_add_epi32(_mm256_madd_epi16(products2(w + 4, x + 16), s1),
+                                     _mm256_madd_epi16(products2(w + 6, x + 24), s1));
+        return _mm256_add_epi32(a, b);
+    }
+    case FORMAT_Q8_0: {
+        __m256i sum = _mm256_setzero_si256();
+        for (int k = 0; k < 8; k++) {
+            __m256i p = _mm256_maddubs_epi16(_mm256_abs_epi8(w[k]),
+                                             _mm256_sign_epi8(spread4(x + 4 * k), w[k]));
+            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(p, s0));
+        }
+        return sum;
+    }
+    default: /* five bits */
+        return _mm256_add_epi32(_mm256_madd_epi16(products4(w, x), s0),
+                                _mm256_madd_epi16(products4(w + 4, x + 16), s1));
+    }
+}
+
+X8_INLINE __m256i spread_int(const void *p)
+{
+    int32_t v;
+    memcpy(&v, p, sizeof v);
+    return _mm256_set1_epi32(v);
+}
+
+X8_INLINE enum panel_sums sums_of(enum format f)
+{
+    switch (f) {
+    case FORMAT_Q8_0:
+        return PANEL_NONE;
+    case FORMAT_Q5_1:
+        return PANEL_FSUM;
+    case FORMAT_Q4_K:
+    case FORMAT_Q5_K:
+        return PANEL_PAIRS32;
+    case FORMAT_Q6_K:
+        return PANEL_SUMS16;
+    default:
+        return PANEL_BIAS;
+    }
+}
+
+X8_INLINE void rows_advance(struct x8_rows *r, size_t bytes)
+{
+    for (int i = 0; i < 8; i++)
+        r->row[i] += bytes;
+}
+
+/* ---- 32-element formats ---- */
+
+/* acc[t] += the block's term for every token. */
+X8_INLINE void block32(enum format f, const struct x8_rows *r, const struct panel *p, int32_t b,
+                       int32_t tokens, __m256 *acc)
+{
+    struct x8_block32 w;
+    x8_unpack32(f, r, &w);
+    const __m256i ones = _mm256_set1_epi16(1);
+    const int8_t *x = p->x + (size_t)b * (size_t)tokens * 32;
+    const float *dx = p->scale + (size_t)b * (size_t)tokens;
+    const char *sums = (const char *)p->sums + (size_t)b * (size_t)tokens * 4;
+    for (int32_t t = 0; t < tokens; t++) {
+        __m256i dot = dot32(f, w.w, x + 32 * (size_t)t, ones, ones);
+        if (sums_of(f) == PANEL_BIAS)
+            dot = _mm256_add_epi32(dot, spread_int(sums + 4 * (size_t)t));
+        __m256 v = _mm256_mul_ps(w.d, _mm256_cvtepi32_ps(dot));
+        if (f == FORMAT_Q5_1)
+            v = _mm256_add_ps(
+                v, _mm256_mul_ps(w.m, _mm256_castsi256_ps(spread_int(sums + 4 * (size_t)t))));
+        acc[t] = _mm256_add_ps(acc[t], _mm256_mul_ps(_mm256_set1_ps(dx[t]), v));
+    }
+}
+
+/* ---- 256-element formats ---- */
+
+/* acc += dx * (d * sum [- m * min]) */
+X8_INLINE __m256 superblock_end(enum format f, const struct x8_scales256 *h, __m256i sum,
+                                __m256i min, float dx, __m256 acc)
+{
+    if (f == FORMAT_Q6_K)
+        sum = _mm256_sub_epi32(sum, _mm256_slli_epi32(min, 5)); /* the offset of 32 */
+    __m256 v = _mm256_mul_ps(h->d, _mm256_cvtepi32_ps(sum));
+    if (f != FORMAT_Q6_K)
+        v = _mm256_sub_ps(v, _mm256_mul_ps(h->m, _mm256_cvtepi32_ps(min)));
+    return _mm256_add_ps(acc, _mm256_mul_ps(_mm256_set1_ps(dx), v));
+}
+
+/* Factors of the activation sums, as pairs: minima (Q4_K, Q5_K: 4) or scales (Q6_K: 8). */
+X8_INLINE void min_factors(enum format f, const struct x8_scales256 *h, __m256i out[8])
+{
+    if (f == FORMAT_Q6_K) {
+        for (int i = 0; i < 4; i++) {
+            out[2 * i] = x8_pair_s(h->s[i], 0);
+            out[2 * i + 1] = x8_pair_s(h->s[i], 2);
+        }
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        out[2 * i] = x8_pair_u(h->t[i], 0);
+        out[2 * i + 1] = x8_pair_u(h->t[i], 2);
+    }
+}
+
+X8_INLINE __m256i min_sum(enum format f, const __m256i factors[8], const char *sums)
+{
+    __m256i sum = _mm256_madd_epi16(factors[0], spread_int(sums));
+    for (int i = 1; i < (f == FORMAT_Q6_K ? 8 : 4); i++)
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(factors[i], spread_int(sums + 4 * i)));
+    return sum;
+}
+
+/* Scale of a group of 32 (Q4_K, Q5_K) or of half of one (Q6_K), as pairs of int16. */
+X8_INLINE __m256i group_scale(enum format f, const struct x8_scales256 *h, int group, int half)
+{
+    if (f == FORMAT_Q6_K)
+        return x8_twice_s(h->s[group / 2], 2 * (group % 2) + half);
+    return x8_twice_u(h->s[group / 4], group % 4);
+}
+
+enum { SUM_BYTES_K = 16, SUM_BYTES_Q6_K = 32 };
+
+/* One token: levels go from the block through registers into the sum. */
+X8_INLINE __m256 superblock_one(enum format f, const struct x8_rows *r, const struct panel *p,
+                                int32_t s, __m256 acc)
+{
+    const int groups = f == FORMAT_Q6_K ? 4 : 2;
+    const int8_t *x = p->x + 256 * (size_t)s;
+    struct x8_scales256 h;
+    x8_scales256(f, r, &h);
+    __m256i high[2][4], sum = _mm256_setzero_si256(), factors[8];
+    x8_high256(f, r, 0, high[0]);
+    x8_high256(f, r, 1, high[1]);
+#pragma GCC unroll 4
+    for (int quarter = 0; quarter < 8 / groups; quarter++) {
+        __m256i part[4] = {sum, sum, sum, sum}; /* set below */
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            __m256i w[4][4];
+            x8_levels256(f, r, quarter, half, high[half], w);
+#pragma GCC unroll 4
+            for (int g = 0; g < groups; g++) {
+                int group = groups * quarter + g;
+                const int8_t *xg = x + 32 * group + 16 * half;
+                if (f == FORMAT_Q4_K) { /* both halves fit int16 */
+                    __m256i d = products4(w[g], xg);
+                    part[g] = half == 0 ? d : _mm256_add_epi16(part[g], d);
+                    if (half == 1)
+                        sum = _mm256_add_epi32(
+                            sum, _mm256_madd_epi16(part[g], group_scale(f, &h, group, 0)));
+                } else if (f == FORMAT_Q5_K) {
+                    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(products4(w[g], xg),
+                                                                  group_scale(f, &h, group, 0)));
+                } else {
+                    __m256i scale = group_scale(f, &h, group, half);
+                    sum = _mm256_add_epi32(
+                        sum, _mm256_add_epi32(
+                                 _mm256_madd_epi16(products2(w[g], xg), scale),
+                                 _mm256_madd_epi16(products2(w[g] + 2, xg + 8), scale)));
+                }
+            }
+        }
+    }
+    min_factors(f, &h, factors);
+    size_t sum_bytes = f == FORMAT_Q6_K ? SUM_BYTES_Q6_K : SUM_BYTES_K;
+    __m256i min = min_sum(f, factors, (const char *)p->sums + (size_t)s * sum_bytes);
+    return superblock_end(f, &h, sum, min, p->scale[s], acc);
+}
+
+/* Working memory of one superblock with many tokens. */
+struct wide256 {
+    __m256i w[8][8];              /* levels of the groups of 32 */
+    __m256i isum[PANEL_TOKENS];
+};
+
+X8_INLINE void superblock_many(enum format f, const struct x8_rows *r, const struct panel *p,
+                               int32_t s, int32_t tokens, struct wide256 *wide, __m256 *acc)
+{
+    const int groups = f == FORMAT_Q6_K ? 4 : 2;
+    struct x8_scales256 h;
+    x8_scales256(f, r, &h);
+    __m256i high[2][4];
+    x8_high256(f, r, 0, high[0]);
+    x8_high256(f, r, 1, high[1]);
+#pragma GCC unroll 4
+    for (int quarter = 0; quarter < 8 / groups; quarter++)
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            __m256i w[4][4];
+            x8_levels256(f, r, quarter, half, high[half], w);
+            for (int g = 0; g < groups; g++)
+                memcpy(&wide->w[groups * quarter + g][4 * half], w[g], sizeof w[g]);
+        }
+    const int8_t *x = p->x + (size_t)s * (size_t)tokens * 256;
+    size_t group_bytes = (size_t)tokens * 32;
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; g++) {
+        __m256i w[8], s0 = group_scale(f, &h, g, 0);
+        __m256i s1 = f == FORMAT_Q6_K ? group_scale(f, &h, g, 1) : s0;
+        memcpy(w, wide->w[g], sizeof w);
+        const int8_t *xg = x + (size_t)g * group_bytes;
+        if (g == 0)
+            for (int32_t t = 0; t < tokens; t++)
+                wide->isum[t] = dot32(f, w, xg + 32 * (size_t)t, s0, s1);
+        else
+            for (int32_t t = 0; t < tokens; t++)
+                wide->isum[t] = _mm256_add_epi32(wide->isum[t],
+                                                 dot32(f, w, xg + 32 * (size_t)t, s0, s1));
+    }
+    __m256i factors[8];
+    min_factors(f, &h, factors);
+    size_t sum_bytes = f == FORMAT_Q6_K ? SUM_BYTES_Q6_K : SUM_BYTES_K;
+    const char *sums = (const char *)p->sums + (size_t)s * (size_t)tokens * sum_bytes;
+    const float *dx = p->scale + (size_t)s * (size_t)tokens;
+    for (int32_t t = 0; t < tokens; t++)
+        acc[t] = superblock_end(f, &h, wide->isum[t],
+                                min_sum(f, factors, sums + (size_t)t * sum_bytes), dx[t], acc[t]);
+}
+
+/* ---- calls ---- */
+
+struct work {
+    __m256 acc[PANEL_TOKENS];
+    struct wide256 wide;
+};
+
+/* All blocks of the panel for eight rows; acc goes on from its present values. */
+X8_INLINE void walk_blocks(enum format f, struct x8_rows r, const struct panel *p, int32_t tokens,
+                           size_t block_bytes, bool is32, struct work *work, __m256 *acc)
+{
+    if (is32) {
+        for (int32_t b = 0; b < p->cols / 32; b++, rows_advance(&r, block_bytes))
+            block32(f, &r, p, b, tokens, acc);
+    } else {
+        for (int32_t s = 0; s < p->cols / 256; s++, rows_advance(&r, block_bytes))
+            if (tokens == 1)
+                acc[0] = superblock_one(f, &r, p, s, acc[0]);
+            else
+                superblock_many(f, &r, p, s, tokens, &work->wide, acc);
+    }
+}
+
+#define WALK(name, f, bytes, is32)                                                                 \
+    static void walk_##name(const struct x8_rows *r, const struct panel *p, struct work *work)     \
+    {                                                                                              \
+        if (p->tokens == 1) {                                                                      \
+            __m256 acc = work->acc[0];                                                             \
+            walk_blocks(f, *r, p, 1, bytes, is32, work, &acc);                                     \
+            work->acc[0] = acc;                                                                    \
+        } else {                                                                                   \
+            walk_blocks(f, *r, p, p->tokens, bytes, is32, work, work->acc);                        \
+        }                                                                                          \
+    }
+
+WALK(q4_0, FORMAT_Q4_0, 18, true)
+WALK(q5_0, FORMAT_Q5_0, 22, true)
+WALK(q5_1, FORMAT_Q5_1, 24, true)
+WALK(q8_0, FORMAT_Q8_0, 34, true)
+WALK(mxfp4, FORMAT_MXFP4, 17, true)
+WALK(q4_k, FORMAT_Q4_K, 144, false)
+WALK(q5_k, FORMAT_Q5_K, 176, false)
+WALK(q6_k, FORMAT_Q6_K, 210, false)
+
+typedef void walk_fn(const struct x8_rows *r, const struct panel *p, struct work *work);
+
+static walk_fn *const walks[FORMAT_LIMIT] = {
+    [FORMAT_Q4_0] = walk_q4_0,   [FORMAT_Q5_0] = walk_q5_0, [FORMAT_Q5_1] = walk_q5_1,
+    [FORMAT_Q8_0] = walk_q8_0,   [FORMAT_MXFP4] = walk_mxfp4, [FORMAT_Q4_K] = walk_q4_k,
+    [FORMAT_Q5_K] = walk_q5_k,   [FORMAT_Q6_K] = walk_q6_k,
+};
+
+/* The accumulators of eight rows come from and go to y, which carries them from one panel of
+ * columns to the next. */
+static void acc_load(const struct matmul *m, const struct panel *p, int32_t token, int32_t row,
+                     int32_t n, bool first, __m256 *acc)
+{
+    for (int32_t t = 0; t < p->tokens; t++) {
+        float lanes[8] = {0};
+        if (!first)
+            memcpy(lanes, m->y + (size_t)(token + t) * m->y_stride + (size_t)row,
+                   (size_t)n * sizeof *lanes);
+        acc[t] = _mm256_loadu_ps(lanes);
+    }
+}
+
+static void acc_store(const struct matmul *m, const struct panel *p, int32_t token, int32_t row,
+                      int32_t n, const __m256 *acc)
+{
+    for (int32_t t = 0; t < p->tokens; t++) {
+        float *y = m->y + (size_t)(token + t) * m->y_stride + (size_t)row;
+        if (n == 8) {
+            _mm256_storeu_ps(y, acc[t]);
+        } else {
+            float lanes[8];
+            _mm256_storeu_ps(lanes, acc[t]);
+            memcpy(y, lanes, (size_t)n * sizeof *lanes);
+        }
+    }
+}
+
+_Static_assert(PANEL_BYTES % 64 == 0, "work is aligned");
+_Static_assert(PANEL_BYTES + sizeof(struct work) <= MATMUL_SCRATCH_BYTES, "scratch is enough");
+
+void matmul_avx2(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch)
+{
+    const struct format_info *info = format_info((uint32_t)m->format);
+    walk_fn *walk = m->format < FORMAT_LIMIT ? walks[m->format] : NULL;
+    if (walk == NULL) {
+        matmul_scalar(m, row_begin, row_end, scratch);
+        return;
+    }
+    assert(row_begin >= 0 && row_end <= m->rows && m->cols % info->block == 0);
+    struct panel p;
+    panel_init(&p, scratch);
+    struct work *work = (struct work *)((char *)scratch + PANEL_BYTES);
+    int32_t tiles = (m->tokens + PANEL_TOKENS - 1) / PANEL_TOKENS;
+    int32_t tile = tiles > 0 ? (m->tokens + tiles - 1) / tiles : 0;
+    int32_t width = tile == 1 ? PANEL_COLS_ONE : PANEL_COLS;
+    for (int32_t token = 0; token < m->tokens; token += tile) {
+        int32_t nt = m->tokens - token < tile ? m->tokens - token : tile;
+        for (int32_t col = 0; col < m->cols; col += width) {
+            int32_t nc = m->cols - col < width ? m->cols - col : width;
+            panel_load(&p, m, info->act, token, nt, col, nc, sums_of(m->format),
+                       x8_offset(m->format));
+            size_t at = (size_t)(col / info->block) * (size_t)info->block_bytes;
+            for (int32_t row = row_begin; row < row_end; row += 8) {
+                int32_t n = row_end - row < 8 ? row_end - row : 8;
+                struct x8_rows r;
+                for (int32_t i = 0; i < 8; i++)
+                    r.row[i] = (const uint8_t *)m->w + at +
+                               (size_t)(row + (i < n ? i : n - 1)) * m->row_bytes;
+                acc_load(m, &p, token, row, n, col == 0, work->acc);
+                walk(&r, &p, work);
+                acc_store(m, &p, token, row, n, work->acc);
+            }
+        }
+    }
+}

@@ -1,0 +1,267 @@
+/* Blocks of eight rows side by side, for AVX2: a vector holds four neighbouring elements (one 32-bit
+ * word) of each of eight rows, row r in word r. Dot products over such vectors end with one row per
+ * lane, so nothing is ever summed across a vector, and the same code serves one token and many.
+ * Levels come as unsigned bytes with their offset left on (Q8_0 apart). Layouts of the formats:
+ * format_unpack.c. Loads never leave the block. Only for files built with AVX2. */
+#ifndef KERNELS_MATMUL_X8_H
+#define KERNELS_MATMUL_X8_H
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "format.h"
+
+#define X8_INLINE static inline __attribute__((always_inline))
+
+/* Addresses of the eight rows' current block; rows past the last one repeat it. */
+struct x8_rows {
+    const uint8_t *row[8];
+};
+
+X8_INLINE __m256i x8_load2(const uint8_t *low, const uint8_t *high)
+{
+    return _mm256_inserti128_si256(
+        _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)low)),
+        _mm_loadu_si128((const __m128i *)(const void *)high), 1);
+}
+
+/* 16 bytes at off of each row, as four vectors of words. */
+X8_INLINE void x8_load(const struct x8_rows *r, size_t off, __m256i out[4])
+{
+    __m256i a = x8_load2(r->row[0] + off, r->row[4] + off);
+    __m256i b = x8_load2(r->row[1] + off, r->row[5] + off);
+    __m256i c = x8_load2(r->row[2] + off, r->row[6] + off);
+    __m256i d = x8_load2(r->row[3] + off, r->row[7] + off);
+    __m256i ab = _mm256_unpacklo_epi32(a, b), cd = _mm256_unpacklo_epi32(c, d);
+    out[0] = _mm256_unpacklo_epi64(ab, cd);
+    out[1] = _mm256_unpackhi_epi64(ab, cd);
+    ab = _mm256_unpackhi_epi32(a, b);
+    cd = _mm256_unpackhi_epi32(c, d);
+    out[2] = _mm256_unpacklo_epi64(ab, cd);
+    out[3] = _mm256_unpackhi_epi64(ab, cd);
+}
+
+/* The low half of each word, a 16-bit float, as f32. */
+X8_INLINE __m256 x8_half(__m256i words)
+{
+    __m256i v = _mm256_and_si256(words, _mm256_set1_epi32(0xffff));
+    v = _mm256_permute4x64_epi64(_mm256_packus_epi32(v, v), 0x08);
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(v));
+}
+
+/* 2^(e - 128) of the low byte of each word (MXFP4). */
+X8_INLINE __m256 x8_e8m0(__m256i words)
+{
+    __m256i e = _mm256_and_si256(words, _mm256_set1_epi32(0xff));
+    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    __m256i is_small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, is_small));
+}
+
+X8_INLINE __m256i x8_low(__m256i bytes)
+{
+    return _mm256_and_si256(bytes, _mm256_set1_epi8(15));
+}
+
+X8_INLINE __m256i x8_high(__m256i bytes)
+{
+    return _mm256_and_si256(_mm256_srli_epi16(bytes, 4), _mm256_set1_epi8(15));
+}
+
+/* A byte pattern repeated for each word: bytes a, b, c, d of the word (or -1 for zero). */
+X8_INLINE __m256i x8_pick(__m256i words, int a, int b, int c, int d)
+{
+#define X8_AT(i, lane) ((i) < 0 ? (char)-1 : (char)(4 * (lane) + (i)))
+#define X8_WORD(lane)  X8_AT(a, lane), X8_AT(b, lane), X8_AT(c, lane), X8_AT(d, lane)
+    return _mm256_shuffle_epi8(words, _mm256_setr_epi8(X8_WORD(0), X8_WORD(1), X8_WORD(2), X8_WORD(3),
+                                                       X8_WORD(0), X8_WORD(1), X8_WORD(2), X8_WORD(3)));
+#undef X8_WORD
+#undef X8_AT
+}
+
+/* Adds the fifth bits of elements 8 i .. 8 i + 7 (byte i of the mask, spread over each word) to
+ * vectors w[2 i] and w[2 i + 1]. */
+X8_INLINE void x8_fifth(__m256i spread, __m256i *w)
+{
+    __m256i even = _mm256_set1_epi32((int)0x08040201), odd = _mm256_set1_epi32((int)0x80402010);
+    __m256i sixteen = _mm256_set1_epi8(16);
+    __m256i bit0 = _mm256_cmpeq_epi8(_mm256_and_si256(spread, even), even);
+    __m256i bit1 = _mm256_cmpeq_epi8(_mm256_and_si256(spread, odd), odd);
+    w[0] = _mm256_or_si256(w[0], _mm256_and_si256(bit0, sixteen));
+    w[1] = _mm256_or_si256(w[1], _mm256_and_si256(bit1, sixteen));
+}
+
+/* ---- 32-element formats ---- */
+
+/* One block of eight rows. w[k]: elements 4 k .. 4 k + 3. m only for Q5_1. */
+struct x8_block32 {
+    __m256i w[8];
+    __m256 d, m;
+};
+
+X8_INLINE void x8_nibbles(const struct x8_rows *r, size_t off, __m256i w[8])
+{
+    __m256i raw[4];
+    x8_load(r, off, raw);
+    for (int k = 0; k < 4; k++) {
+        w[k] = x8_low(raw[k]);
+        w[k + 4] = x8_high(raw[k]);
+    }
+}
+
+/* offset left on the levels: 8, 16, 0, 12; Q8_0 is signed. */
+X8_INLINE void x8_unpack32(enum format f, const struct x8_rows *r, struct x8_block32 *b)
+{
+    __m256i head[4]; /* what is not used of it is not computed */
+    switch (f) {
+    case FORMAT_Q4_0:
+        x8_load(r, 0, head);
+        b->d = x8_half(head[0]);
+        x8_nibbles(r, 2, b->w);
+        break;
+    case FORMAT_Q5_0:
+        x8_load(r, 0, head);
+        b->d = x8_half(head[0]);
+        x8_nibbles(r, 6, b->w);
+        x8_fifth(x8_pick(head[0], 2, 2, 2, 2), b->w + 0);
+        x8_fifth(x8_pick(head[0], 3, 3, 3, 3), b->w + 2);
+        x8_fifth(x8_pick(head[1], 0, 0, 0, 0), b->w + 4);
+        x8_fifth(x8_pick(head[1], 1, 1, 1, 1), b->w + 6);
+        break;
+    case FORMAT_Q5_1:
+        x8_load(r, 0, head);
+        b->d = x8_half(head[0]);
+        b->m = x8_half(_mm256_srli_epi32(head[0], 16));
+        x8_nibbles(r, 8, b->w);
+        x8_fifth(x8_pick(head[1], 0, 0, 0, 0), b->w + 0);
+        x8_fifth(x8_pick(head[1], 1, 1, 1, 1), b->w + 2);
+        x8_fifth(x8_pick(head[1], 2, 2, 2, 2), b->w + 4);
+        x8_fifth(x8_pick(head[1], 3, 3, 3, 3), b->w + 6);
+        break;
+    case FORMAT_Q8_0:
+        x8_load(r, 0, head);
+        b->d = x8_half(head[0]);
+        x8_load(r, 2, b->w);
+        x8_load(r, 18, b->w + 4);
+        break;
+    case FORMAT_MXFP4: {
+        __m256i level = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+            12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+        x8_load(r, 0, head);
+        b->d = x8_e8m0(head[0]);
+        x8_nibbles(r, 1, b->w);
+        for (int k = 0; k < 8; k++)
+            b->w[k] = _mm256_shuffle_epi8(level, b->w[k]);
+        break;
+    }
+    default:
+        __builtin_unreachable();
+    }
+}
+
+/* Offset that x8_unpack32 and x8_pair256 leave on the levels. */
+X8_INLINE int32_t x8_offset(enum format f)
+{
+    return f == FORMAT_Q4_0 ? 8 : f == FORMAT_Q5_0 ? 16 : f == FORMAT_MXFP4 ? 12 : f == FORMAT_Q6_K ? 32 : 0;
+}
+
+/* ---- 256-element formats ---- */
+
+/* Scales of one superblock of eight rows, each as packed in its words:
+ * s[i]: bytes are the scales of parts 4 i .. 4 i + 3 (parts of 32 for Q4_K and Q5_K with 2 words,
+ * signed parts of 16 for Q6_K with 4 words); t the minima likewise. */
+struct x8_scales256 {
+    __m256i s[4], t[2];
+    __m256 d, m;
+};
+
+X8_INLINE void x8_scales256(enum format f, const struct x8_rows *r, struct x8_scales256 *h)
+{
+    __m256i v[4];
+    if (f == FORMAT_Q6_K) {
+        x8_load(r, 194, v);
+        h->d = x8_half(_mm256_srli_epi32(v[3], 16));
+        x8_load(r, 192, h->s);
+        return;
+    }
+    /* d, dmin and the three words of 6-bit scales are the block's first 16 bytes. */
+    x8_load(r, 0, v);
+    h->d = x8_half(v[0]);
+    h->m = x8_half(_mm256_srli_epi32(v[0], 16));
+    __m256i six = _mm256_set1_epi8(63), two = _mm256_set1_epi8(0x30);
+    h->s[0] = _mm256_and_si256(v[1], six);
+    h->t[0] = _mm256_and_si256(v[2], six);
+    h->s[1] = _mm256_or_si256(x8_low(v[3]), _mm256_and_si256(_mm256_srli_epi16(v[1], 2), two));
+    h->t[1] = _mm256_or_si256(x8_high(v[3]), _mm256_and_si256(_mm256_srli_epi16(v[2], 2), two));
+}
+
+/* Byte i of each word twice as int16, unsigned or signed: one factor for a pair of products. */
+X8_INLINE __m256i x8_twice_u(__m256i words, int i)
+{
+    return x8_pick(words, i, -1, i, -1);
+}
+
+X8_INLINE __m256i x8_twice_s(__m256i words, int i)
+{
+    return _mm256_srai_epi16(x8_pick(words, -1, i, -1, i), 8);
+}
+
+/* Bytes i and i + 1 of each word as a pair of int16. */
+X8_INLINE __m256i x8_pair_u(__m256i words, int i)
+{
+    return x8_pick(words, i, -1, i + 1, -1);
+}
+
+X8_INLINE __m256i x8_pair_s(__m256i words, int i)
+{
+    return _mm256_srai_epi16(x8_pick(words, -1, i, -1, i + 1), 8);
+}
+
+/* The levels of 16 columns in each of several groups of 32, from the same stored bytes.
+ * Q4_K, Q5_K: quarter 0..3, half 0..1: groups 2 quarter and 2 quarter + 1, columns 16 half ...
+ * Q6_K: quarter 0..1: groups 4 quarter .. 4 quarter + 3.
+ * high: for Q5_K the words of qh of this half, loaded by x8_high256; unused otherwise.
+ * w[g][k]: group g of these, elements 4 k .. 4 k + 3 of the half. */
+X8_INLINE void x8_levels256(enum format f, const struct x8_rows *r, int quarter, int half,
+                            const __m256i high[4], __m256i w[4][4])
+{
+    if (f == FORMAT_Q6_K) {
+        __m256i low0[4], low1[4], top[4], three = _mm256_set1_epi8(0x30);
+        x8_load(r, (size_t)(64 * quarter + 16 * half), low0);
+        x8_load(r, (size_t)(64 * quarter + 32 + 16 * half), low1);
+        x8_load(r, (size_t)(128 + 32 * quarter + 16 * half), top);
+        for (int k = 0; k < 4; k++) {
+            __m256i t0 = _mm256_slli_epi16(top[k], 4), t1 = _mm256_slli_epi16(top[k], 2);
+            __m256i t2 = top[k], t3 = _mm256_srli_epi16(top[k], 2);
+            w[0][k] = _mm256_or_si256(x8_low(low0[k]), _mm256_and_si256(t0, three));
+            w[1][k] = _mm256_or_si256(x8_low(low1[k]), _mm256_and_si256(t1, three));
+            w[2][k] = _mm256_or_si256(x8_high(low0[k]), _mm256_and_si256(t2, three));
+            w[3][k] = _mm256_or_si256(x8_high(low1[k]), _mm256_and_si256(t3, three));
+        }
+        return;
+    }
+    __m256i raw[4], sixteen = _mm256_set1_epi8(16);
+    x8_load(r, (size_t)((f == FORMAT_Q4_K ? 16 : 48) + 32 * quarter + 16 * half), raw);
+    for (int k = 0; k < 4; k++) {
+        w[0][k] = x8_low(raw[k]);
+        w[1][k] = x8_high(raw[k]);
+        if (f == FORMAT_Q5_K) {
+            /* bit 2 quarter (and the next) of each byte moved to bit 4 */
+            int up = 4 - 2 * quarter;
+            __m256i b0 = up >= 0 ? _mm256_slli_epi16(high[k], up) : _mm256_srli_epi16(high[k], -up);
+            __m256i b1 = up >= 1 ? _mm256_slli_epi16(high[k], up - 1)
+                                 : _mm256_srli_epi16(high[k], 1 - up);
+            w[0][k] = _mm256_or_si256(w[0][k], _mm256_and_si256(b0, sixteen));
+            w[1][k] = _mm256_or_si256(w[1][k], _mm256_and_si256(b1, sixteen));
+        }
+    }
+}
+
+X8_INLINE void x8_high256(enum format f, const struct x8_rows *r, int half, __m256i high[4])
+{
+    if (f == FORMAT_Q5_K)
+        x8_load(r, (size_t)(16 + 16 * half), high);
+}
+
+#endif

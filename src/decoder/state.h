@@ -10,8 +10,13 @@
 struct state_pool;
 struct seq_state;
 
+/* Window layers keep this many positions behind what the next token sees, so that a sequence can be shortened by as
+ * many right after a pass (drafts, stop strings) and is exact. */
+#define STATE_SLACK ATTN_TILE
+
 /* Bytes of pages that n_seq sequences of context positions each need at most when ubatches are up to width wide (closed
- * formula: full layers context, window layers window + width + one page). Not rounded by the ledger. */
+ * formula: full layers context; window layers window + STATE_SLACK + width and one page for alignment, or the context
+ * where that is less). UINT64_MAX when beyond counting. Not rounded by the ledger. */
 uint64_t state_bytes(const struct model *m, enum kv_type t, int32_t context, int32_t width, int32_t n_seq);
 
 /* The pool charges bytes (ROW_KV) at once; memory is touched as pages are first used. */
@@ -35,6 +40,8 @@ int state_truncate(struct seq_state *s, int32_t upto, int32_t *kept);
 int state_reserve(struct seq_state *s, int32_t n, struct leat_error *e);
 /* Page of a layer and kv head that holds positions [page * ATTN_TILE, ...): k and v rows kv_row_bytes apart. */
 void state_page(const struct seq_state *s, int32_t layer, int32_t kv_head, int32_t page, void **k, void **v);
+/* Gives back what state_reserve took beyond the length (a pass that failed). */
+void state_unreserve(struct seq_state *s);
 /* After the pass: length += n and window pages out of sight are given back. */
 void state_commit(struct seq_state *s, int32_t n);
 

@@ -599,6 +599,8 @@ static int fail_trailing(struct json_pull *p, struct leat_error *e, int c)
 static int event_read(struct json_pull *p, struct leat_error *e)
 {
     struct json_state *s = p->state;
+    if (s->expect == EXPECT_FAILED)
+        return error_set(e, LEAT_ERR_STATE, "%s: reading goes on after an error", s->name);
     int c = token_peek(p, e);
     if (c < 0 && c != PEEK_END)
         return c;
@@ -634,7 +636,8 @@ static int event_read(struct json_pull *p, struct leat_error *e)
     case EXPECT_FAILED:
         break;
     }
-    return error_set(e, LEAT_ERR_STATE, "%s: reading goes on after an error", s->name);
+    assert(!"a state that was handled above");
+    return LEAT_ERR_INTERNAL;
 }
 
 int json_pull_next(struct json_pull *p, struct leat_error *e)

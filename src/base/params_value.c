@@ -75,6 +75,10 @@ static void c_locale_leave(locale_t own, locale_t before)
 const char *spell_float(char *dst, size_t cap, double v)
 {
     locale_t own, before;
+    if (fabs(v) < 1e15 && v == floor(v)) { /* "100", where %g would give "1e+02" */
+        snprintf(dst, cap, "%.0f", v);
+        return dst;
+    }
     bool entered = c_locale_enter(&own, &before);
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(dst, cap, "%.*g", digits, v);

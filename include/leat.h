@@ -59,14 +59,14 @@ LEAT_API char *leat_params_get(const struct leat_params *p, const char *key);
 /* The whole table as JSON, with the values of p unless p is NULL. Free with leat_free. */
 LEAT_API char *leat_params_json(const struct leat_params *p);
 
-/* The rows themselves, for a program of this tree that joins rows of its own to them (base/params.h). The `commands`
- * of a row says who reads it. */
+/* The rows themselves, table by table (NULL past the last one), for a program of this tree that joins rows of its own to
+ * them (base/params.h). The `commands` of a row says who reads it. */
 struct param;
 enum leat_param_use {
     LEAT_PARAM_ENGINE = 1,   /* read by leat_open */
     LEAT_PARAM_GENERATE = 2, /* read by leat_generate */
 };
-LEAT_API const struct param *leat_param_rows(int32_t *count);
+LEAT_API const struct param *leat_param_rows(int32_t table, int32_t *count);
 
 /* ---- memory: the plan and the ledger ---- */
 
@@ -223,7 +223,8 @@ struct leat_request {
     int32_t n_ids;
     const char *text;
     size_t text_len;
-    uint32_t text_flags;               /* enum leat_encode */
+    uint32_t text_flags;               /* enum leat_encode; an EOS is never put behind a text that is to be continued, and an
+                                          empty text at the start of a session is BOS alone */
     int special;                       /* control tokens that are generated print their spelling */
     /* All optional. Return 0 to go on; anything else ends this sequence as cancelled. */
     int (*on_token)(void *arg, int32_t id);                         /* every id sampled */
@@ -241,7 +242,7 @@ struct leat_result {
     int32_t n_tokens;
     char *text;                        /* without end tokens and stop strings; NUL-terminated */
     size_t text_len;
-    const char *stopped_by;            /* the stop string that ended it, else NULL */
+    char *stopped_by;                  /* the stop string that ended it, else NULL */
     uint64_t seed;                     /* the one that was used */
     double prompt_s;                   /* from the start until the first token was sampled */
     double decode_s;                   /* from there until the last one */

@@ -59,48 +59,32 @@ struct choice {
     uint64_t total;
 };
 
-/* The smallest legal memory of the dense weights, or what was pinned. */
-static int dense_least(const struct budget_ask *ask, struct choice *x, struct leat_error *e)
+static uint64_t clamp(uint64_t v, uint64_t least, uint64_t most)
+{
+    return v < least ? least : v > most ? most : v;
+}
+
+/* The smallest memory of the dense weights, or what was pinned: never less than what must stay, never more than there is. */
+static void dense_least(const struct budget_ask *ask, struct choice *x)
 {
     const struct weights_need *n = &x->need;
-    if (ask->resident_bytes == BUDGET_AUTO || ask->resident_bytes == 0) {
-        bool all = ask->resident_bytes == BUDGET_AUTO &&
-                   n->resident_all <= sum2(n->resident_min, n->stream_min);
-        x->resident = all ? n->resident_all : n->resident_min;
-    } else if (ask->resident_bytes < n->resident_min) {
-        char got[24], least[24];
-        return error_set(e, LEAT_ERR_USAGE,
-                         "a resident share of %s is too small: the matrices that always stay in memory take %s "
-                         "(0 means as little as possible)",
-                         format_bytes(got, sizeof got, ask->resident_bytes),
-                         format_bytes(least, sizeof least, n->resident_min));
-    } else {
-        x->resident = ask->resident_bytes < n->resident_all ? ask->resident_bytes : n->resident_all;
-    }
+    if (ask->resident_bytes == BUDGET_AUTO)
+        x->resident = n->resident_all <= sum2(n->resident_min, n->stream_min) ? n->resident_all : n->resident_min;
+    else
+        x->resident = clamp(ask->resident_bytes, n->resident_min, n->resident_all);
     x->stream = x->resident >= n->resident_all ? 0 : n->stream_min;
-    return 0;
 }
 
 static int experts_least(const struct budget_costs *c, const struct budget_ask *ask, struct choice *x, struct leat_error *e)
 {
     const struct weights_need *n = &x->need;
     x->experts = 0;
-    if (n->experts_all == 0) {
-        if (ask->expert_cache_bytes != BUDGET_AUTO)
-            return error_set(e, LEAT_ERR_USAGE, "%s has no experts: an expert cache would do nothing here", c->name);
-        return 0;
-    }
-    if (ask->expert_cache_bytes == BUDGET_AUTO || ask->expert_cache_bytes == 0) {
-        x->experts = n->experts_min;
-    } else if (ask->expert_cache_bytes < n->experts_min) {
-        char got[24], least[24];
-        return error_set(e, LEAT_ERR_USAGE,
-                         "an expert cache of %s is too small: its working slots take %s (0 means as little as possible)",
-                         format_bytes(got, sizeof got, ask->expert_cache_bytes),
-                         format_bytes(least, sizeof least, n->experts_min));
-    } else {
-        x->experts = ask->expert_cache_bytes < n->experts_all ? ask->expert_cache_bytes : n->experts_all;
-    }
+    if (n->experts_all == 0 && ask->expert_cache_bytes != BUDGET_AUTO)
+        return error_set(e, LEAT_ERR_USAGE, "%s has no experts: an expert cache would do nothing here", c->name);
+    if (n->experts_all > 0)
+        x->experts = ask->expert_cache_bytes == BUDGET_AUTO
+                         ? n->experts_min
+                         : clamp(ask->expert_cache_bytes, n->experts_min, n->experts_all);
     return 0;
 }
 
@@ -122,13 +106,14 @@ static int price(const struct budget_costs *c, const struct budget_ask *ask, int
     memset(x, 0, sizeof *x);
     x->context = context;
     x->width = width;
-    x->max_logits = max_logits;
+    x->max_logits = max_logits < width ? max_logits : width;
     int code = c->weights(c->arg, width, &x->need, e);
-    if (code < 0 || (code = dense_least(ask, x, e)) < 0 || (code = experts_least(c, ask, x, e)) < 0)
+    if (code < 0 || (code = experts_least(c, ask, x, e)) < 0)
         return code;
+    dense_least(ask, x);
     x->kv = c->kv(c->arg, context, width);
-    x->compute = c->compute(c->arg, width, max_logits);
-    x->logits = c->logits(c->arg, max_logits);
+    x->compute = c->compute(c->arg, width, x->max_logits);
+    x->logits = c->logits(c->arg, x->max_logits);
     uint64_t weights = sum2(x->resident, sum2(x->stream, x->experts));
     uint64_t buffers = sum2(x->kv, sum2(x->compute, sum2(x->logits, x->need.rows)));
     x->total = sum2(fixed_bytes(ask, x), sum2(weights, buffers));

@@ -14,7 +14,7 @@ struct budget_ask {              /* what was asked; -1 or BUDGET_AUTO = free to 
     uint64_t model_bytes, tokenizer_bytes; /* held already */
     int32_t context, width, threads, lanes, n_seq;
     int32_t max_logits;          /* rows of logits per pass; -1 = as many as a tenth of the budget allows */
-    uint64_t resident_bytes, expert_cache_bytes; /* 0 = the smallest that works */
+    uint64_t resident_bytes, expert_cache_bytes; /* less than what must be there means that */
     enum kv_type kv;
     enum file_direct direct;
 };

@@ -17,7 +17,7 @@ static uint64_t cost_kv(const void *arg, int32_t context, int32_t width)
 static uint64_t cost_compute(const void *arg, int32_t width, int32_t max_logits)
 {
     const struct costs_of *c = arg;
-    return decoder_bytes(c->m, width, max_logits < width ? max_logits : width, c->ask->threads);
+    return decoder_bytes(c->m, width, max_logits, c->ask->threads);
 }
 
 static uint64_t cost_logits(const void *arg, int32_t max_logits)

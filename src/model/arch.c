@@ -84,6 +84,7 @@ static const struct arch rows[] = {
         .hf_types = "mistral",
         .hf_names = &names_hf,
         .window = WINDOW_ALL,
+        .hf_window = 4096,
         .rope_base = 10000.0,
     },
     {
@@ -125,7 +126,7 @@ static const struct arch rows[] = {
         .hf_types = "qwen3_moe",
         .hf_names = &names_hf,
         .qk_norm = QK_NORM_HEAD,
-        .window = WINDOW_UPPER,
+        .window = WINDOW_SWITCHED,
         .rope_base = 10000.0,
         .moe_possible = true,
         .moe_always = true,

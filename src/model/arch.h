@@ -13,10 +13,11 @@ struct arch_names {
 };
 
 enum window_rule {
-    WINDOW_NONE,    /* a window in the metadata is reported and not used */
-    WINDOW_ALL,     /* every layer (mistral) */
-    WINDOW_PATTERN, /* gemma3: window iff i mod N < N - 1 */
-    WINDOW_UPPER,   /* qwen: with use_sliding_window, layers >= max_window_layers */
+    WINDOW_NONE,     /* a window in the metadata is reported and not used */
+    WINDOW_ALL,      /* every layer (mistral) */
+    WINDOW_PATTERN,  /* gemma3: window iff i mod N < N - 1 */
+    WINDOW_UPPER,    /* qwen2, qwen3: with use_sliding_window, layers >= max_window_layers */
+    WINDOW_SWITCHED, /* qwen3moe: with use_sliding_window, every layer */
 };
 
 struct arch {

@@ -17,8 +17,8 @@ struct arena {
 
 /* ledger may be NULL (tests, tools): then plain memory that nobody charges. Obtains nothing yet. */
 void arena_init(struct arena *a, struct ledger *ledger, enum ledger_row row);
-/* Zeroed memory, align a power of two up to 64; bytes 0 gives a valid pointer. NULL + error when refused.
- * Chunks grow from 16 KiB to 1 MiB; a large request gets a chunk of its own size. */
+/* Zeroed memory, align a power of two up to 64; bytes 0 gives a valid pointer. NULL + error when
+ * refused. Chunks grow from 16 KiB to 1 MiB; a large request gets a chunk of its own size. */
 void *arena_alloc(struct arena *a, size_t bytes, size_t align, struct leat_error *e);
 /* n objects of size bytes each, product checked. */
 void *arena_array(struct arena *a, uint64_t n, size_t size, size_t align, struct leat_error *e);

@@ -16,12 +16,13 @@ int error_set(struct leat_error *e, int code, const char *fmt, ...)
 int error_set_errno(struct leat_error *e, int code, int errnum, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Puts text before the present message ("loading X: " + message); keeps the code. Returns the code. */
+/* Puts text before the present message ("loading X: " + message); keeps the code. Returns the
+ * code. */
 int error_prefix(struct leat_error *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Copies n bytes of untrusted text into dst (cap bytes, always terminated) so that it can be printed:
- * valid printable UTF-8 stays, control bytes and invalid bytes become \xNN, long text ends in "...".
- * Returns dst. */
+/* Copies n bytes of untrusted text into dst (cap bytes, always terminated) so that it can be
+ * printed: valid printable UTF-8 stays, control bytes and invalid bytes become \xNN, long text
+ * ends in "...". Returns dst. */
 const char *error_quote(char *dst, size_t cap, const void *text, size_t n);
 
 /* "1.50 GiB", "640 KiB", "12 bytes": at least two significant digits; dst of 24 bytes is enough. */

@@ -196,9 +196,10 @@ static int text_append(struct json_pull *p, size_t *len, const char *bytes, size
     return 0;
 }
 
-/* How many bytes from s on are plain: ASCII, no control, no quote, no backslash. Eight at a time: a
- * byte's top bit in `stop` is set when the byte itself has it, or when the subtraction borrowed.
- * The borrow may mark a byte behind a marked one wrongly; the loop below decides those one by one. */
+/* How many bytes from s on are plain: ASCII, no control, no quote, no backslash. Eight at a
+ * time: a byte's top bit in `stop` is set when the byte itself has it, or when the subtraction
+ * borrowed. The borrow may mark a byte behind a marked one wrongly; the loop below decides those
+ * one by one. */
 static size_t plain_run(const char *s, size_t n)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), tops = ones << 7;

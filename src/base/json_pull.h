@@ -1,7 +1,8 @@
-/* A strict pull reader for JSON (RFC 8259) from a stream: safetensors headers, tokenizer.json, config.json.
- * No tree is built; memory is one window plus the current string. Refuses: invalid UTF-8, BOM, lone surrogate
- * escapes, control bytes in strings, trailing bytes other than white space after the value (unless told), depth over
- * JSON_PULL_DEPTH. Duplicate keys are the caller's business. Thread rule: one thread per reader.
+/* A strict pull reader for JSON (RFC 8259) from a stream: safetensors headers, tokenizer.json,
+ * config.json. No tree is built; memory is one window plus the current string. Refuses: invalid
+ * UTF-8, BOM, lone surrogate escapes, control bytes in strings, trailing bytes other than white
+ * space after the value (unless told), depth over JSON_PULL_DEPTH. Duplicate keys are the caller's
+ * business. Thread rule: one thread per reader.
  *
  * Use:  json_pull_next() gives events in order; inside an object JSON_KEY comes before each value.
  *       json_skip() jumps over the value that comes next. */
@@ -17,20 +18,21 @@
 #define JSON_PULL_DEPTH 64
 
 enum json_event {
-    JSON_OBJECT,     /* { */
+    JSON_OBJECT, /* { */
     JSON_OBJECT_END,
-    JSON_ARRAY,      /* [ */
+    JSON_ARRAY, /* [ */
     JSON_ARRAY_END,
-    JSON_KEY,        /* text, text_len */
-    JSON_STRING,     /* text, text_len: decoded bytes, may hold NUL */
-    JSON_NUMBER,     /* text = its spelling; number; integer/is_integer when it is a whole number in int64 */
+    JSON_KEY,    /* text, text_len */
+    JSON_STRING, /* text, text_len: decoded bytes, may hold NUL */
+    JSON_NUMBER, /* text = its spelling; number; integer when is_integer */
     JSON_TRUE,
     JSON_FALSE,
     JSON_NULL,
-    JSON_END,        /* after the top value and the white space behind it */
+    JSON_END, /* after the top value and the white space behind it */
 };
 
-/* Gives up to cap bytes at dst; returns how many, 0 at the end, negative leat_code on failure (e filled). */
+/* Gives up to cap bytes at dst; returns how many, 0 at the end, negative leat_code on failure (e
+ * filled). */
 typedef int64_t (*json_source)(void *arg, void *dst, size_t cap, struct leat_error *e);
 
 struct json_pull {
@@ -38,8 +40,8 @@ struct json_pull {
     size_t text_len;
     double number;
     int64_t integer;
-    bool is_integer;   /* the spelling has no fraction or exponent and fits int64 */
-    uint64_t offset;   /* byte offset just behind the current event, for messages */
+    bool is_integer; /* the spelling has no fraction or exponent and fits int64 */
+    uint64_t offset; /* byte offset just behind the current event, for messages */
     int depth;
     struct json_state *state;
 };

@@ -7,23 +7,25 @@
 
 #define OS_UNKNOWN UINT64_MAX
 
-/* Memory this process may still come to hold: MemAvailable, and limit - use (reclaimable page cache counted as free) of every
- * cgroup ancestor, v1 and v2; the least of them. OS_UNKNOWN when nothing could be read. *source (may be NULL) names the file
- * that set it; lives for ever. */
+/* Memory this process may still come to hold: MemAvailable, and limit - use (reclaimable page
+ * cache counted as free) of every cgroup ancestor, v1 and v2; the least of them. OS_UNKNOWN when
+ * nothing could be read. *source (may be NULL) names the file that set it; lives for ever. */
 uint64_t os_memory_available(const char **source);
-uint64_t os_rss(void);       /* VmRSS in bytes */
-uint64_t os_rss_peak(void);  /* VmHWM in bytes */
+uint64_t os_rss(void);      /* VmRSS in bytes */
+uint64_t os_rss_peak(void); /* VmHWM in bytes */
 uint64_t os_major_faults(void);
-int32_t os_cpus(void);       /* affinity and cgroup quota (rounded down, at least 1) */
+int32_t os_cpus(void); /* affinity and cgroup quota (rounded down, at least 1) */
 /* AnonHugePages of this process in bytes (smaps_rollup; slow), OS_UNKNOWN if not known. */
 uint64_t os_huge_bytes(void);
 
-/* Memory straight from the system: zeroed, bytes a multiple of 4096; huge = 2 MiB aligned and advised as huge pages. NULL when refused. */
+/* Memory straight from the system: zeroed, bytes a multiple of 4096; huge = 2 MiB aligned and
+ * advised as huge pages. NULL when refused. */
 void *os_map(uint64_t bytes, bool huge);
 void os_unmap(void *p, uint64_t bytes);
 
-/* As os_memory_available and os_cpus, but /proc and /sys are looked for under root ("" = the real ones): for tests and
- * made-up machines. The processor count then takes its affinity from root/proc/self/status. */
+/* As os_memory_available and os_cpus, but /proc and /sys are looked for under root ("" = the
+ * real ones): for tests and made-up machines. The processor count then takes its affinity from
+ * root/proc/self/status. */
 uint64_t os_memory_available_in(const char *root, const char **source);
 int32_t os_cpus_in(const char *root);
 

@@ -56,7 +56,8 @@ static void test_quote_cut(void **state)
     assert_string_equal(error_quote(text, 1, "12345", 5), "");
 }
 
-/* Whatever comes in, what comes out is printable UTF-8 that fits, and is complete when it has no dots. */
+/* Whatever comes in, what comes out is printable UTF-8 that fits, and is complete when it has no
+ * dots. */
 static void test_quote_random(void **state)
 {
     (void)state;

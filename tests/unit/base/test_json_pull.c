@@ -1,5 +1,5 @@
-/* The pull reader: a table of good and bad documents, streaming byte by byte, limits, skipping, and a
- * comparison with jansson on thousands of mutated documents. */
+/* The pull reader: a table of good and bad documents, streaming byte by byte, limits, skipping,
+ * and a comparison with jansson on thousands of mutated documents. */
 #include "unit_base.h"
 
 #include <locale.h>
@@ -28,8 +28,8 @@ static int64_t drip_read(void *arg, void *dst, size_t cap, struct leat_error *e)
     return (int64_t)n;
 }
 
-/* All events as one text: {}[] for containers, k:TEXT, s:TEXT, n:SPELLING, t f 0, and $ for the end;
- * or "!" and the error. */
+/* All events as one text: {}[] for containers, k:TEXT, s:TEXT, n:SPELLING, t f 0, and $ for the
+ * end; or "!" and the error. */
 static void events_of(struct json_pull *p, char *out, size_t cap)
 {
     size_t at = 0;
@@ -414,8 +414,8 @@ static size_t rewrite(const char *text, size_t n, char *out, size_t cap)
     }
 }
 
-/* jansson accepts and refuses the same documents and reads the same values. Known differences are kept
- * out of the mutations: whole numbers over int64 (jansson refuses them) and depth. */
+/* jansson accepts and refuses the same documents and reads the same values. Known differences
+ * are kept out of the mutations: whole numbers over int64 (jansson refuses them) and depth. */
 static void test_against_jansson(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* The ledger: sums, peaks, ceilings, refusals and the figures they name, huge pages, many threads; and
- * the arena that stands on it. */
+/* The ledger: sums, peaks, ceilings, refusals and the figures they name, huge pages, many
+ * threads; and the arena that stands on it. */
 #include "unit_base.h"
 
 #include <pthread.h>
@@ -88,7 +88,8 @@ static void test_ceiling(void **state)
     assert_int_equal(ledger_take(l, DOMAIN_HELD, ROW_RESIDENT, 6 * MIB, &p, &err), 0);
     assert_int_equal(ledger_take(l, DOMAIN_HELD, ROW_KV, 3 * MIB, &q, &err), LEAT_ERR_MEMORY);
     assert_null(q);
-    /* 3 MiB are charged as 4: the figure that is named must be enough, and one byte less must not. */
+    /* 3 MiB are charged as 4: the figure that is named must be enough, and one byte less must
+     * not. */
     assert_int_equal(err.needed_bytes, 10 * MIB);
     assert_contains(err.message, "KV cache");
     assert_contains(err.message, "10485760 bytes");

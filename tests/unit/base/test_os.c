@@ -1,5 +1,6 @@
-/* Memory and processor limits, read from made-up /proc and cgroup files below a folder of our own; and
- * the mapping functions. What the figures must be is worked out by hand beside each machine. */
+/* Memory and processor limits, read from made-up /proc and cgroup files below a folder of our
+ * own; and the mapping functions. What the figures must be is worked out by hand beside each
+ * machine. */
 #include "unit_base.h"
 
 #include <ftw.h>
@@ -124,7 +125,8 @@ static void test_v2(void **state)
     assert_room(0, "/sys/fs/cgroup/user.slice/memory.max");
 }
 
-/* In a container with a namespace of its own the path is "/" and the mount is the container's group. */
+/* In a container with a namespace of its own the path is "/" and the mount is the container's
+ * group. */
 static void test_v2_container(void **state)
 {
     (void)state;

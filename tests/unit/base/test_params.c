@@ -1,5 +1,6 @@
-/* The parameter mechanism, on a made-up table: each row's round trip, parsing of command lines and files,
- * refusals and hints, usage and JSON, and the reproduce line read back through a real shell. */
+/* The parameter mechanism, on a made-up table: each row's round trip, parsing of command lines
+ * and files, refusals and hints, usage and JSON, and the reproduce line read back through a real
+ * shell. */
 #include "unit_base.h"
 
 #include <jansson.h>

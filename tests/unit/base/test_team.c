@@ -1,5 +1,6 @@
-/* The compute team: every item once, results visible, every thread takes part in team_run, jobs of many
- * sizes in a row, threads that sleep and wake. Run under the thread sanitizer by `make check-all`. */
+/* The compute team: every item once, results visible, every thread takes part in team_run, jobs
+ * of many sizes in a row, threads that sleep and wake. Run under the thread sanitizer by `make
+ * check-all`. */
 #include "unit_base.h"
 
 #include <signal.h>
@@ -91,7 +92,8 @@ static void test_run(void **state)
     }
 }
 
-/* Mixed kinds of jobs: a worker that comes late to a closed team_for must not enter the next job twice. */
+/* Mixed kinds of jobs: a worker that comes late to a closed team_for must not enter the next job
+ * twice. */
 static void test_mixed(void **state)
 {
     (void)state;
@@ -179,8 +181,8 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* An idle team costs no processor time: over 200 ms of waiting, three workers together use less than a
- * fifth of one processor (they spin 40 us each). */
+/* An idle team costs no processor time: over 200 ms of waiting, three workers together use less
+ * than a fifth of one processor (they spin 40 us each). */
 static void test_idle(void **state)
 {
     (void)state;

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A small generator with a fixed seed (xorshift64, Marsaglia 2003): the tests are the same each time. */
+/* A small generator with a fixed seed (xorshift64, Marsaglia 2003): the tests are the same each
+ * time. */
 static inline uint64_t random_next(uint64_t *state)
 {
     uint64_t x = *state;

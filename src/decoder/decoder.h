@@ -14,12 +14,13 @@ struct decoder_config {
     struct team *team;
     const struct kernels *kernels;
     struct ledger *ledger;
-    int32_t max_width;   /* tokens per ubatch */
-    int32_t max_logits;  /* wanted rows per ubatch, <= max_width */
+    int32_t max_width;  /* tokens per ubatch */
+    int32_t max_logits; /* wanted rows per ubatch, <= max_width */
 };
 
 /* Bytes the decoder will take (ROW_COMPUTE; ROW_LOGITS for the caller's logits buffer is the caller's). Pure. */
-uint64_t decoder_bytes(const struct model *m, int32_t max_width, int32_t max_logits, int32_t threads);
+uint64_t decoder_bytes(const struct model *m, int32_t max_width, int32_t max_logits,
+                       int32_t threads);
 
 struct decoder;
 int decoder_open(const struct decoder_config *c, struct decoder **out, struct leat_error *e);
@@ -27,9 +28,10 @@ void decoder_close(struct decoder *d);
 
 struct ubatch {
     int32_t n;
-    const int32_t *ids;              /* 0 .. n_vocab-1 */
-    struct seq_state *const *seq;    /* per token; tokens of one sequence are contiguous and in order of position */
-    const int32_t *pos;              /* per token: state_length(seq) for its first, then rising by one */
+    const int32_t *ids; /* 0 .. n_vocab-1 */
+    struct seq_state *const
+        *seq; /* per token; tokens of one sequence are contiguous and in order of position */
+    const int32_t *pos; /* per token: state_length(seq) for its first, then rising by one */
     const uint8_t *want_logits;
 };
 

@@ -12,8 +12,8 @@
 
 #include "../base/checked.h"
 
-#define UNIT 64 /* a page reference counts units of this many bytes from the region's start */
-#define NO_PAGE UINT32_MAX
+#define UNIT      64 /* a page reference counts units of this many bytes from the region's start */
+#define NO_PAGE   UINT32_MAX
 #define MAX_BYTES ((uint64_t)UNIT * (NO_PAGE - 1))
 
 struct page {
@@ -82,7 +82,8 @@ uint64_t state_bytes(const struct model *m, enum kv_type t, int32_t context, int
             pages = held < pages ? held : pages;
         }
         uint64_t bytes;
-        if (!checked_mul(page_bytes(l, t), (uint64_t)pages, &bytes) || !checked_add(sum, bytes, &sum))
+        if (!checked_mul(page_bytes(l, t), (uint64_t)pages, &bytes) ||
+            !checked_add(sum, bytes, &sum))
             return UINT64_MAX;
     }
     if (!checked_mul(sum, (uint64_t)n_seq, &sum))
@@ -106,9 +107,10 @@ int state_pool_open(const struct model *m, enum kv_type t, uint64_t bytes, struc
 {
     *out = NULL;
     if (bytes > MAX_BYTES)
-        return error_set(e, LEAT_ERR_USAGE,
-                         "a KV cache of %llu bytes: at most %llu are possible; ask for a smaller context",
-                         (unsigned long long)bytes, (unsigned long long)MAX_BYTES);
+        return error_set(
+            e, LEAT_ERR_USAGE,
+            "a KV cache of %llu bytes: at most %llu are possible; ask for a smaller context",
+            (unsigned long long)bytes, (unsigned long long)MAX_BYTES);
     struct state_pool *p = calloc(1, sizeof *p);
     if (!p)
         return error_set(e, LEAT_ERR_MEMORY, "no memory for the KV cache's bookkeeping");
@@ -135,7 +137,8 @@ int state_pool_open(const struct model *m, enum kv_type t, uint64_t bytes, struc
         s->v_offset = ATTN_TILE * kv_row_bytes(t, x->head_dim_k);
         full += x->window > 0 ? 0 : size;
     }
-    int64_t table = (int64_t)pages_of(m->n_ctx_train) + 1; /* grows beyond it only past the trained context */
+    int64_t table =
+        (int64_t)pages_of(m->n_ctx_train) + 1; /* grows beyond it only past the trained context */
     if (full > 0 && (uint64_t)table > bytes / full + 1)
         table = (int64_t)(bytes / full) + 1;
     p->table_pages = table < 16 ? 16 : (int32_t)table;
@@ -289,6 +292,11 @@ int32_t state_length(const struct seq_state *s)
     return s->length;
 }
 
+enum kv_type state_type(const struct seq_state *s)
+{
+    return s->pool->type;
+}
+
 /* The first page that tokens from position `length` on need, less the slack. */
 static int32_t first_needed(const struct layer_shape *l, int32_t length)
 {
@@ -328,17 +336,19 @@ static int table_grow(struct seq_state *s, int32_t pages, struct leat_error *e)
     return 0;
 }
 
-int state_fork(const struct seq_state *s, int32_t upto, struct seq_state **out, struct leat_error *e)
+int state_fork(const struct seq_state *s, int32_t upto, struct seq_state **out,
+               struct leat_error *e)
 {
     *out = NULL;
     if (upto < 0 || upto > s->length)
         return error_set(e, LEAT_ERR_USAGE, "a fork at position %d of a sequence of %d", (int)upto,
                          (int)s->length);
     if (!restorable(s, upto))
-        return error_set(e, LEAT_ERR_STATE,
-                         "a fork at position %d of a sequence of %d: its window layers no longer hold what "
-                         "lies before; start from an earlier fork or from the beginning",
-                         (int)upto, (int)s->length);
+        return error_set(
+            e, LEAT_ERR_STATE,
+            "a fork at position %d of a sequence of %d: its window layers no longer hold what "
+            "lies before; start from an earlier fork or from the beginning",
+            (int)upto, (int)s->length);
     struct seq_state *f;
     int rc = state_open(s->pool, &f, e);
     if (rc < 0)
@@ -387,7 +397,8 @@ int state_reserve(struct seq_state *s, int32_t n, struct leat_error *e)
     struct state_pool *p = s->pool;
     assert(n >= 0);
     if (n > INT32_MAX - ATTN_TILE - s->length)
-        return error_set(e, LEAT_ERR_CONTEXT, "a sequence of %d positions and %d more: too long to count",
+        return error_set(e, LEAT_ERR_CONTEXT,
+                         "a sequence of %d positions and %d more: too long to count",
                          (int)s->length, (int)n);
     int32_t end = pages_of((int64_t)s->length + n);
     if (end < s->end)
@@ -415,11 +426,12 @@ int state_reserve(struct seq_state *s, int32_t n, struct leat_error *e)
     }
     if (fresh > p->bytes - p->top) {
         char need[24], have[24];
-        return error_set(e, LEAT_ERR_MEMORY,
-                         "the KV cache is full: %d more positions need %s, %s are free; use a shorter context "
-                         "or fewer sequences at a time, or allow more memory",
-                         (int)n, format_bytes(need, sizeof need, wanted),
-                         format_bytes(have, sizeof have, state_pool_free_bytes(p)));
+        return error_set(
+            e, LEAT_ERR_MEMORY,
+            "the KV cache is full: %d more positions need %s, %s are free; use a shorter context "
+            "or fewer sequences at a time, or allow more memory",
+            (int)n, format_bytes(need, sizeof need, wanted),
+            format_bytes(have, sizeof have, state_pool_free_bytes(p)));
     }
 
     for (int32_t i = 0; i < p->n_layer; i++) {
@@ -441,7 +453,8 @@ int state_reserve(struct seq_state *s, int32_t n, struct leat_error *e)
     return 0;
 }
 
-void state_page(const struct seq_state *s, int32_t layer, int32_t kv_head, int32_t page, void **k, void **v)
+void state_page(const struct seq_state *s, int32_t layer, int32_t kv_head, int32_t page, void **k,
+                void **v)
 {
     const struct layer_shape *l = &s->pool->layers[layer];
     assert(page >= s->first[layer] && page < s->end);

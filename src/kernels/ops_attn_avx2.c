@@ -11,7 +11,7 @@
 
 #include "ops_avx2.h"
 
-#define COLS 64  /* values of a row that are unpacked at a time */
+#define COLS  64 /* values of a row that are unpacked at a time */
 #define GROUP 8  /* positions whose keys are unpacked at a time */
 
 #define INLINE OPS_AVX2 __attribute__((always_inline)) static inline
@@ -22,7 +22,8 @@ static inline int32_t up8(int32_t n)
 }
 
 /* Values [c0, c1) of a row as f32, zeros up to a multiple of 8; c0 is a multiple of 64. */
-OPS_AVX2 static void row_unpack(enum kv_type t, const uint8_t *row, int32_t c0, int32_t c1, float *out)
+OPS_AVX2 static void row_unpack(enum kv_type t, const uint8_t *row, int32_t c0, int32_t c1,
+                                float *out)
 {
     const int32_t n = c1 - c0;
     switch (t) {
@@ -54,7 +55,8 @@ OPS_AVX2 static void row_unpack(enum kv_type t, const uint8_t *row, int32_t c0, 
             for (int32_t j = i; j < i + 32 && j < n; j += 8) {
                 __m128i q = _mm_loadl_epi64((const __m128i *)(const void *)(row + 2 + (j - i)));
                 __m256 v = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q));
-                _mm256_storeu_ps(out + j, _mm256_mul_ps(d, v)); /* a row is stored in whole blocks */
+                _mm256_storeu_ps(out + j,
+                                 _mm256_mul_ps(d, v)); /* a row is stored in whole blocks */
             }
         }
         break;
@@ -119,8 +121,8 @@ static inline bool sees(const struct attn_tile *a, int32_t i, int32_t j0)
     return a->lo[i] < j0 + GROUP && a->hi[i] > j0 && a->lo[i] < a->hi[i];
 }
 
-OPS_AVX2 static void scores_make(const struct attn_tile *a, int32_t first, int32_t last, float *weights,
-                                 float *rows)
+OPS_AVX2 static void scores_make(const struct attn_tile *a, int32_t first, int32_t last,
+                                 float *weights, float *rows)
 {
     const size_t stride = (size_t)up8(a->dk);
     for (int32_t j0 = first & ~(GROUP - 1); j0 < last; j0 += GROUP) {
@@ -139,7 +141,8 @@ OPS_AVX2 static void scores_make(const struct attn_tile *a, int32_t first, int32
                 held = i;
                 continue;
             }
-            float *sa = weights + (size_t)held * ATTN_TILE + j0, *sb = weights + (size_t)i * ATTN_TILE + j0;
+            float *sa = weights + (size_t)held * ATTN_TILE + j0,
+                  *sb = weights + (size_t)i * ATTN_TILE + j0;
             scores_2x4(a->q[held], a->q[i], rows, stride, a->dk, sa, sb);
             scores_2x4(a->q[held], a->q[i], rows + 4 * stride, stride, a->dk, sa + 4, sb + 4);
             held = -1;
@@ -151,14 +154,16 @@ OPS_AVX2 static void scores_make(const struct attn_tile *a, int32_t first, int32
 
 INLINE __m256 visible(int32_t j0, int32_t lo, int32_t hi)
 {
-    const __m256i j = _mm256_add_epi32(_mm256_set1_epi32(j0), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    const __m256i j =
+        _mm256_add_epi32(_mm256_set1_epi32(j0), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
     __m256i low = _mm256_cmpgt_epi32(_mm256_set1_epi32(lo), j);
     __m256i high = _mm256_cmpgt_epi32(_mm256_set1_epi32(hi), j);
     return _mm256_castsi256_ps(_mm256_andnot_si256(low, high));
 }
 
 /* Scores to weights: running maximum and sum of one query. Returns the factor of what was summed so far. */
-OPS_AVX2 static float weights_make(float *s, int32_t lo, int32_t hi, float softcap, float *m, float *l)
+OPS_AVX2 static float weights_make(float *s, int32_t lo, int32_t hi, float softcap, float *m,
+                                   float *l)
 {
     const __m256 none = _mm256_set1_ps(-INFINITY), cap = _mm256_set1_ps(softcap);
     const int32_t g0 = lo & ~(GROUP - 1);
@@ -175,7 +180,8 @@ OPS_AVX2 static float weights_make(float *s, int32_t lo, int32_t hi, float softc
     const __m256 max_all = _mm256_set1_ps(max);
     __m256 sum = _mm256_setzero_ps();
     for (int32_t j0 = g0; j0 < hi; j0 += GROUP) {
-        __m256 v = ops_exp8(_mm256_sub_ps(_mm256_loadu_ps(s + j0), max_all)); /* -infinity gives 0 */
+        __m256 v =
+            ops_exp8(_mm256_sub_ps(_mm256_loadu_ps(s + j0), max_all)); /* -infinity gives 0 */
         _mm256_storeu_ps(s + j0, v);
         sum = _mm256_add_ps(sum, v);
     }
@@ -234,8 +240,8 @@ OPS_AVX2 static void values_1x8(float *acc, const float *p, const float *v, int3
     values_whole(&acc, &p, 1, 8, v, j0, j1);
 }
 
-OPS_AVX2 static void values_2x4(float *const *acc, const float *const *p, const float *v, int32_t j0,
-                                int32_t j1)
+OPS_AVX2 static void values_2x4(float *const *acc, const float *const *p, const float *v,
+                                int32_t j0, int32_t j1)
 {
     values_whole(acc, p, 2, 4, v, j0, j1);
 }
@@ -251,14 +257,15 @@ OPS_AVX2 static void values_one(float *acc, const float *p, const float *v, int3
     for (int32_t c = 0; c < n; c += 8) {
         __m256 r = query_part(acc + c, n - c);
         for (int32_t j = j0; j < j1; j++)
-            r = _mm256_fmadd_ps(_mm256_broadcast_ss(p + j), _mm256_loadu_ps(v + (size_t)j * COLS + c), r);
+            r = _mm256_fmadd_ps(_mm256_broadcast_ss(p + j),
+                                _mm256_loadu_ps(v + (size_t)j * COLS + c), r);
         part_store(acc + c, n - c, r);
     }
 }
 
 /* n columns of two queries: together where both see, one by one before and behind. */
-OPS_AVX2 static void values_pair(const struct attn_tile *a, int32_t x, int32_t y, const float *weights,
-                                 const float *v, int32_t c0, int32_t n)
+OPS_AVX2 static void values_pair(const struct attn_tile *a, int32_t x, int32_t y,
+                                 const float *weights, const float *v, int32_t c0, int32_t n)
 {
     float *acc[2] = {a->acc[x] + c0, a->acc[y] + c0};
     const float *p[2] = {weights + (size_t)x * ATTN_TILE, weights + (size_t)y * ATTN_TILE};
@@ -301,8 +308,8 @@ OPS_AVX2 static void values_add(const struct attn_tile *a, int32_t first, int32_
             held = -1;
         }
         if (held >= 0)
-            values_one(a->acc[held] + c0, weights + (size_t)held * ATTN_TILE, rows, c1 - c0, a->lo[held],
-                       a->hi[held]);
+            values_one(a->acc[held] + c0, weights + (size_t)held * ATTN_TILE, rows, c1 - c0,
+                       a->lo[held], a->hi[held]);
     }
 }
 
@@ -324,8 +331,8 @@ OPS_AVX2 void ops_attn_tile_avx2(const struct attn_tile *a)
     for (int32_t i = 0; i < a->nq; i++) {
         if (a->lo[i] >= a->hi[i])
             continue;
-        float f = weights_make(weights + (size_t)i * ATTN_TILE, a->lo[i], a->hi[i], a->softcap, &a->m[i],
-                               &a->l[i]);
+        float f = weights_make(weights + (size_t)i * ATTN_TILE, a->lo[i], a->hi[i], a->softcap,
+                               &a->m[i], &a->l[i]);
         acc_scale(a->acc[i], f, a->dv);
     }
     values_add(a, first, last, weights, rows);

@@ -9,7 +9,7 @@
 #include "ops_math.h"
 
 #define LANES 8
-#define COLS 64 /* values of a row that are unpacked at a time */
+#define COLS  64 /* values of a row that are unpacked at a time */
 
 static int32_t up8(int32_t n)
 {
@@ -61,7 +61,8 @@ static float dot(const float *q, const float *k, int32_t n)
             lane[j] += q[i + j] * k[i + j];
     for (int32_t j = 0; i < n; i++, j++)
         lane[j] += q[i] * k[i];
-    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) +
+           ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
 
 /* Scores to weights: running maximum and sum of one query. Returns the factor of what was summed so far. */
@@ -79,7 +80,8 @@ static float weights_make(float *s, int32_t lo, int32_t hi, float softcap, float
         lane[j % LANES] += s[j];
     }
     float factor = ops_exp(*m - max);
-    float sum = ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+    float sum =
+        ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
     *l = *l * factor + sum;
     *m = max;
     return factor;

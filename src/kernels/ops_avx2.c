@@ -39,7 +39,8 @@ OPS_AVX2 static void rms_norm_avx2(const float *x, const float *w, float eps, fl
     for (int32_t i = 0; i < n; i += 8) {
         __m256 v = load_part(x + i, n - i);
         __m256d l = low_f64(v), h = high_f64(v);
-        a = _mm256_fmadd_pd(l, l, a); /* squares of f32 are exact in f64: the same as multiply and add */
+        a = _mm256_fmadd_pd(l, l,
+                            a); /* squares of f32 are exact in f64: the same as multiply and add */
         b = _mm256_fmadd_pd(h, h, b);
     }
     const __m256 r = _mm256_set1_ps((float)(1.0 / sqrt(ops_sum_f64(a, b) / n + eps)));
@@ -67,8 +68,10 @@ OPS_AVX2 static void layer_norm_avx2(const float *x, const float *w, const float
         __m256d d0 = _mm256_sub_pd(low_f64(v), mean), d1 = _mm256_sub_pd(high_f64(v), mean);
         if (n - i < 8) { /* lanes that are not there would add mean^2 */
             __m256i m = ops_mask(n - i);
-            d0 = _mm256_and_pd(d0, _mm256_castsi256_pd(_mm256_cvtepi32_epi64(_mm256_castsi256_si128(m))));
-            d1 = _mm256_and_pd(d1, _mm256_castsi256_pd(_mm256_cvtepi32_epi64(_mm256_extracti128_si256(m, 1))));
+            d0 = _mm256_and_pd(
+                d0, _mm256_castsi256_pd(_mm256_cvtepi32_epi64(_mm256_castsi256_si128(m))));
+            d1 = _mm256_and_pd(
+                d1, _mm256_castsi256_pd(_mm256_cvtepi32_epi64(_mm256_extracti128_si256(m, 1))));
         }
         s0 = _mm256_add_pd(s0, _mm256_mul_pd(d0, d0));
         s1 = _mm256_add_pd(s1, _mm256_mul_pd(d1, d1));
@@ -164,8 +167,9 @@ OPS_AVX2 static inline __m256 act8(enum act_fn f, __m256 x)
 }
 
 /* f is a constant at every call, so that each activation becomes a loop of its own. */
-OPS_AVX2 __attribute__((always_inline)) static inline void
-gated_loop(enum act_fn f, const float *g, const float *u, float *h, int32_t n)
+OPS_AVX2 __attribute__((always_inline)) static inline void gated_loop(enum act_fn f, const float *g,
+                                                                      const float *u, float *h,
+                                                                      int32_t n)
 {
     for (int32_t i = 0; i < n; i += 8) {
         __m256 y = act8(f, load_part(g + i, n - i));
@@ -237,7 +241,8 @@ OPS_AVX2 static void softmax_avx2(float *x, int32_t n)
     scale_avx2(x, (float)(1.0 / ops_sum_f64(s0, s1)), n);
 }
 
-OPS_AVX2 static void rope_halves(float *a, float *b, const float *cos, const float *sin, int32_t pairs)
+OPS_AVX2 static void rope_halves(float *a, float *b, const float *cos, const float *sin,
+                                 int32_t pairs)
 {
     for (int32_t i = 0; i < pairs; i += 8) {
         const int32_t k = pairs - i;
@@ -252,14 +257,16 @@ OPS_AVX2 static void rope_halves(float *a, float *b, const float *cos, const flo
 OPS_AVX2 static inline __m256 load_twice(const float *x, int32_t k)
 {
     __m128 v = k >= 4 ? _mm_loadu_ps(x) : _mm_maskload_ps(x, _mm256_castsi256_si128(ops_mask(k)));
-    return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(v), _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
+    return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(v),
+                                    _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
 }
 
 OPS_AVX2 static void rope_pairs(float *x, const float *cos, const float *sin, int32_t pairs)
 {
     for (int32_t i = 0; i < pairs; i += 4) {
         const int32_t k = pairs - i;
-        __m256 v = load_part(x + 2 * i, 2 * k), c = load_twice(cos + i, k), s = load_twice(sin + i, k);
+        __m256 v = load_part(x + 2 * i, 2 * k), c = load_twice(cos + i, k),
+               s = load_twice(sin + i, k);
         __m256 swapped = _mm256_permute_ps(v, 0xb1);
         store_part(x + 2 * i, 2 * k, _mm256_fmaddsub_ps(v, c, _mm256_mul_ps(swapped, s)));
     }

@@ -63,7 +63,7 @@ OPS_AVX2 static inline __m256 ops_tanh8(__m256 x)
     __m256i n;
     __m256 p = ops_exp_parts8(_mm256_mul_ps(_mm256_set1_ps(-2.0f), a), &n);
     __m256 s = ops_pow2_8(n);
-    __m256 e = _mm256_fmadd_ps(s, p, _mm256_sub_ps(s, one)); /* exp(-2a) - 1 */
+    __m256 e = _mm256_fmadd_ps(s, p, _mm256_sub_ps(s, one));             /* exp(-2a) - 1 */
     __m256 y = _mm256_div_ps(e, _mm256_add_ps(_mm256_set1_ps(2.0f), e)); /* <= 0 */
     return _mm256_or_ps(_mm256_andnot_ps(sign, y), _mm256_and_ps(sign, x));
 }

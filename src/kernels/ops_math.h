@@ -9,27 +9,27 @@
 
 /* exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2)/2, exp(r) = 1 + r + r^2 P(r). P by Chebyshev
  * interpolation of (exp(r) - 1 - r) / r^2 on the interval; error 1.1e-8 before rounding. */
-#define EXP_LOG2E 1.44269504f
-#define EXP_LN2_HI 0.693359375f /* 9 bits set: n * this is exact */
-#define EXP_LN2_LO (-2.12194440e-4f)
-#define EXP_ROUND 12582912.0f /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
+#define EXP_LOG2E      1.44269504f
+#define EXP_LN2_HI     0.693359375f /* 9 bits set: n * this is exact */
+#define EXP_LN2_LO     (-2.12194440e-4f)
+#define EXP_ROUND      12582912.0f /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
 #define EXP_ROUND_BITS 0x4b400000u
-#define EXP_P0 0.5f
-#define EXP_P1 0.16666573286056519f
-#define EXP_P2 0.04166654869914055f
-#define EXP_P3 0.008363774046301842f
-#define EXP_P4 0.0013926926767453551f
-#define EXP_LOW (-87.33654f) /* below: 0, so that no subnormal comes out */
-#define EXP_HIGH 89.0f       /* above exp's range; gives infinity */
+#define EXP_P0         0.5f
+#define EXP_P1         0.16666573286056519f
+#define EXP_P2         0.04166654869914055f
+#define EXP_P3         0.008363774046301842f
+#define EXP_P4         0.0013926926767453551f
+#define EXP_LOW        (-87.33654f) /* below: 0, so that no subnormal comes out */
+#define EXP_HIGH       89.0f        /* above exp's range; gives infinity */
 
 #define TANH_LIMIT 10.0f /* tanh is 1 in f32 from 9.02 on */
 
 #define GELU_SQRT_2_PI 0.797884561f
-#define GELU_CUBE 0.044715f
+#define GELU_CUBE      0.044715f
 
 /* Upper tail of the normal distribution: for x >= 0, 1 - Phi(x) = exp(-x^2/2) t Q(t), t = 1/(1 + 0.35 x).
  * Q by Chebyshev interpolation; relative error 4e-8 before rounding for x up to 14. */
-#define TAIL_T 0.35f
+#define TAIL_T  0.35f
 #define TAIL_Q0 0.13961870968341827f
 #define TAIL_Q1 0.13991229236125946f
 #define TAIL_Q2 0.11944491416215897f

@@ -79,7 +79,7 @@ static void scale_scalar(float *y, float s, int32_t n)
     if (u) {                                                                                       \
         for (int32_t i = 0; i < n; i++) {                                                          \
             float x = g[i];                                                                        \
-            h[i] = (value) * u[i];                                                                 \
+            h[i] = (value)*u[i];                                                                   \
         }                                                                                          \
     } else {                                                                                       \
         for (int32_t i = 0; i < n; i++) {                                                          \

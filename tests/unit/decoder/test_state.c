@@ -62,13 +62,15 @@ static void test_formula(void **state)
     /* Context 1000 = 16 pages. Window w, width 32 and the slack of 64 span w - 1 + 64 + 32 positions, which touch
      * at most this many pages: 100: 195 -> 5; 1: 96 -> 3; 64: 159 -> 4. */
     assert_true(state_bytes(&model, KV_F32, 1000, 32, 1) == 16 * p0 + 5 * p0 + 3 * p2 + 4 * p4);
-    assert_true(state_bytes(&model, KV_F32, 1000, 32, 7) == 7 * (16 * p0 + 5 * p0 + 3 * p2 + 4 * p4));
+    assert_true(state_bytes(&model, KV_F32, 1000, 32, 7) ==
+                7 * (16 * p0 + 5 * p0 + 3 * p2 + 4 * p4));
     /* A window layer never holds more than the context. */
     assert_true(state_bytes(&model, KV_F32, 65, 65, 1) == 2 * p0 + 2 * p0 + 2 * p2 + 2 * p4);
     /* F16 halves the rows; Q8_0 rows of 4, 6, 2 and 8 values take one block of 34 bytes each. */
     assert_true(state_bytes(&model, KV_F16, 64, 1, 1) ==
                 4 * 64 + (p0 - 64) / 2 * 2 + (p2 - 64) / 2 + (p4 - 64) / 2);
-    assert_true(state_bytes(&model, KV_Q8_0, 64, 1, 1) == 4 * 64 + 2 * 2 * 64 * 68 + 64 * 68 + 3 * 64 * 68);
+    assert_true(state_bytes(&model, KV_Q8_0, 64, 1, 1) ==
+                4 * 64 + 2 * 2 * 64 * 68 + 64 * 68 + 3 * 64 * 68);
     assert_true(state_bytes(&model, KV_F32, INT32_MAX, 32, INT32_MAX) != 0);
 }
 
@@ -79,7 +81,7 @@ static void test_formula(void **state)
 struct pair {
     struct seq_state *seq;
     int32_t length;
-    int32_t high;                /* longest it was: positions from high - STATE_SLACK on can be returned to */
+    int32_t high; /* longest it was: positions from high - STATE_SLACK on can be returned to */
     int32_t stamp[MAX_CONTEXT]; /* what was written at each position */
 };
 
@@ -90,7 +92,8 @@ static float value_of(int32_t layer, int32_t head, bool v, int32_t stamp, int32_
     return (float)(stamp * 16 + i) + (float)(layer * 4 + head + (v ? 100 : 0)) / 256.0f;
 }
 
-static void row_do(const struct pair *p, int32_t layer, int32_t head, int32_t pos, int32_t stamp, bool write)
+static void row_do(const struct pair *p, int32_t layer, int32_t head, int32_t pos, int32_t stamp,
+                   bool write)
 {
     void *k, *v;
     state_page(p->seq, layer, head, pos / ATTN_TILE, &k, &v);
@@ -152,7 +155,8 @@ static void test_fill(void **state)
             assert_int_equal(state_open(pool, &a.seq, NULL), 0);
             assert_int_equal(state_open(pool, &b.seq, NULL), 0);
             while (a.length < context || b.length < context) {
-                struct pair *p = a.length == context || (b.length < context && random_below(2)) ? &b : &a;
+                struct pair *p =
+                    a.length == context || (b.length < context && random_below(2)) ? &b : &a;
                 int32_t n = random_below(3) ? width : 1 + random_below(width);
                 n = n < context - p->length ? n : context - p->length;
                 assert_int_equal(pair_extend(p, n), 0);
@@ -180,7 +184,8 @@ static void test_lives(void **state)
     }
     for (int step = 0; step < 20000; step++) {
         struct pair *x = &p[random_below(3)], *y = &p[random_below(3)];
-        int32_t what = random_below(20), n = 1 + random_below(random_below(2) ? width : 3), kept, upto;
+        int32_t what = random_below(20), n = 1 + random_below(random_below(2) ? width : 3), kept,
+                upto;
         if (what < 14) {
             if (x->length + n <= context)
                 assert_int_equal(pair_extend(x, n), 0);
@@ -304,8 +309,9 @@ static void test_reuse(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_formula),    cmocka_unit_test(test_fill),  cmocka_unit_test(test_lives),
-        cmocka_unit_test(test_exhaustion), cmocka_unit_test(test_reuse),
+        cmocka_unit_test(test_formula), cmocka_unit_test(test_fill),
+        cmocka_unit_test(test_lives),   cmocka_unit_test(test_exhaustion),
+        cmocka_unit_test(test_reuse),
     };
     return cmocka_run_group_tests(tests, ledger_setup, ledger_teardown);
 }

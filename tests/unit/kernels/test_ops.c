@@ -44,8 +44,8 @@ static void each_tier(void (*f)(const struct kernels *k))
     do {                                                                                           \
         double g_ = (got), w_ = (want), b_ = (bound);                                              \
         if (!(fabs(g_ - w_) <= b_))                                                                \
-            fail_msg("%s: got %.9g, want %.9g, off by %.3g > %.3g", k->isa, g_, w_,                \
-                     fabs(g_ - w_), b_);                                                           \
+            fail_msg("%s: got %.9g, want %.9g, off by %.3g > %.3g", k->isa, g_, w_, fabs(g_ - w_), \
+                     b_);                                                                          \
     } while (0)
 
 /* ---- activations, softcap, softmax ---- */
@@ -97,7 +97,8 @@ static void check_activations(const struct kernels *k)
             k->gated((enum act_fn)f, x, NULL, y, N);
             for (int32_t i = 0; i < N; i++) {
                 double want = act_ref((enum act_fn)f, x[i]);
-                double rel = (f == ACTFN_GELU_ERF ? 7e-7 : 4e-7) + 2.4e-7 * act_gain((enum act_fn)f, x[i]);
+                double rel =
+                    (f == ACTFN_GELU_ERF ? 7e-7 : 4e-7) + 2.4e-7 * act_gain((enum act_fn)f, x[i]);
                 CLOSE(y[i], want, fabs(want) * (rel < 1 ? rel : 1) + 1.3e-36);
             }
         }
@@ -106,7 +107,8 @@ static void check_activations(const struct kernels *k)
     float g[5] = {-9, -1, 0.5f, 3, 9}, u[5] = {-9, -2, 1, 7, 9}, h[5];
     k->gated(ACTFN_SILU, g, u, h, 5);
     for (int i = 0; i < 5; i++)
-        CLOSE(h[i], act_ref(ACTFN_SILU, g[i]) * u[i], 1e-6 * fabs(act_ref(ACTFN_SILU, g[i]) * u[i]));
+        CLOSE(h[i], act_ref(ACTFN_SILU, g[i]) * u[i],
+              1e-6 * fabs(act_ref(ACTFN_SILU, g[i]) * u[i]));
     k->gated(ACTFN_SWIGLU_OAI, g, u, h, 5);
     for (int i = 0; i < 5; i++) {
         double c = u[i] > 7 ? 7 : u[i] < -7 ? -7 : u[i];
@@ -117,7 +119,8 @@ static void check_activations(const struct kernels *k)
     float e[6] = {1e30f, -1e30f, 300, -300, NAN, 0}, r[6];
     for (int f = ACTFN_SILU; f <= ACTFN_GELU_ERF; f++) {
         k->gated((enum act_fn)f, e, NULL, r, 6);
-        assert_true(r[0] == 1e30f && r[1] == 0 && r[2] == 300 && r[3] == 0 && isnan(r[4]) && r[5] == 0);
+        assert_true(r[0] == 1e30f && r[1] == 0 && r[2] == 300 && r[3] == 0 && isnan(r[4]) &&
+                    r[5] == 0);
     }
 }
 
@@ -226,7 +229,8 @@ static void check_rope(const struct kernels *k)
                         if (i < off || i >= off + r)
                             assert_true(u[i] == v[i]);
                     for (int32_t i = 0; i < r / 2; i++) {
-                        int32_t ia = off + (half ? i : 2 * i), ib = off + (half ? i + r / 2 : 2 * i + 1);
+                        int32_t ia = off + (half ? i : 2 * i),
+                                ib = off + (half ? i + r / 2 : 2 * i + 1);
                         double a = u[ia], b = u[ib];
                         CLOSE(v[ia], a * c[i] - b * s[i], 5e-7);
                         CLOSE(v[ib], a * s[i] + b * c[i], 5e-7);
@@ -274,7 +278,9 @@ static void check_kv_store(const struct kernels *k)
                 for (int32_t j = i / 32 * 32; j < n && j < i / 32 * 32 + 32; j++)
                     max = fabs(x[j]) > max ? fabs(x[j]) : max;
                 /* half an ulp of a half; half a step of 1/127 of the largest, and its scale's rounding */
-                double bound = t == KV_F32 ? 0 : t == KV_F16 ? fabs(x[i]) * 0x1p-11 : max / 127 * 0.55;
+                double bound = t == KV_F32   ? 0
+                               : t == KV_F16 ? fabs(x[i]) * 0x1p-11
+                                             : max / 127 * 0.55;
                 CLOSE(back[i], x[i], bound);
             }
             kernels_tier(0)->kv_store((enum kv_type)t, x, other, n);

@@ -12,10 +12,10 @@
 
 #include "../../../src/kernels/kernels.h"
 
-#define TILES 3
+#define TILES     3
 #define POSITIONS (TILES * ATTN_TILE)
-#define MAX_NQ 20
-#define MAX_D 256
+#define MAX_NQ    20
+#define MAX_D     256
 
 static uint64_t seed = 1181783497276652981u;
 
@@ -72,10 +72,12 @@ static uint8_t *v_row(int32_t p)
     return scene.v + 1 + (uint64_t)p * scene.v_row;
 }
 
-static void scene_make(enum kv_type t, int32_t dk, int32_t dv, int32_t nq, int32_t window, float softcap)
+static void scene_make(enum kv_type t, int32_t dk, int32_t dv, int32_t nq, int32_t window,
+                       float softcap)
 {
     struct scene *s = &scene;
-    *s = (struct scene){.type = t, .dk = dk, .dv = dv, .nq = nq, .window = window, .softcap = softcap};
+    *s = (struct scene){
+        .type = t, .dk = dk, .dv = dv, .nq = nq, .window = window, .softcap = softcap};
     s->k_row = kv_row_bytes(t, dk);
     s->v_row = kv_row_bytes(t, dv);
     float row[MAX_D];
@@ -118,9 +120,22 @@ static void scene_run(const struct kernels *k, int32_t i0, int32_t n, float *out
             lo[i] = begin < 0 ? 0 : begin > ATTN_TILE ? ATTN_TILE : begin;
         }
         struct attn_tile a = {
-            .type = s->type, .k = k_row(t * ATTN_TILE), .v = v_row(t * ATTN_TILE), .k_stride = s->k_row,
-            .v_stride = s->v_row, .dk = s->dk, .dv = s->dv, .nq = n, .q = q, .acc = acc, .m = m, .l = l,
-            .lo = lo, .hi = hi, .softcap = s->softcap, .scratch = scratch,
+            .type = s->type,
+            .k = k_row(t * ATTN_TILE),
+            .v = v_row(t * ATTN_TILE),
+            .k_stride = s->k_row,
+            .v_stride = s->v_row,
+            .dk = s->dk,
+            .dv = s->dv,
+            .nq = n,
+            .q = q,
+            .acc = acc,
+            .m = m,
+            .l = l,
+            .lo = lo,
+            .hi = hi,
+            .softcap = s->softcap,
+            .scratch = scratch,
         };
         k->attn_tile(&a);
     }
@@ -160,8 +175,8 @@ static void scene_check(const struct kernels *k)
         scene_reference(i, want);
         for (int32_t c = 0; c < s->dv; c++)
             if (!(fabs(all[i * s->dv + c] - want[c]) < 3e-6))
-                fail_msg("%s: type %d dk %d dv %d query %d value %d: %.9g, want %.9g", k->isa, s->type,
-                         s->dk, s->dv, i, c, all[i * s->dv + c], want[c]);
+                fail_msg("%s: type %d dk %d dv %d query %d value %d: %.9g, want %.9g", k->isa,
+                         s->type, s->dk, s->dv, i, c, all[i * s->dv + c], want[c]);
     }
     /* Alone, and with other neighbours: the same bits. */
     const int32_t widths[] = {1, 2, 5};
@@ -193,12 +208,13 @@ static void scene_poison(const struct kernels *k)
 static void test_attention(void **state)
 {
     (void)state;
-    const int32_t dims[][2] = {{8, 8}, {16, 16}, {13, 7}, {64, 64}, {80, 80}, {96, 128}, {128, 128}, {192, 128}, {256, 256}};
+    const int32_t dims[][2] = {{8, 8},    {16, 16},   {13, 7},    {64, 64},  {80, 80},
+                               {96, 128}, {128, 128}, {192, 128}, {256, 256}};
     for (int t = KV_F32; t <= KV_Q8_0; t++)
         for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
             for (int32_t window = 0; window <= 100; window += 50) {
-                scene_make((enum kv_type)t, dims[d][0], dims[d][1], (int32_t)(d + 2) * 2 - (t == 1), window,
-                           d % 3 == 1 ? 4.0f : 0);
+                scene_make((enum kv_type)t, dims[d][0], dims[d][1], (int32_t)(d + 2) * 2 - (t == 1),
+                           window, d % 3 == 1 ? 4.0f : 0);
                 for (int32_t i = 0; kernels_tier(i); i++)
                     scene_check(kernels_tier(i));
             }
@@ -209,7 +225,8 @@ static void test_invisible(void **state)
     (void)state;
     for (int32_t i = 0; kernels_tier(i); i++)
         for (int round = 0; round < 6; round++) {
-            scene_make(round % 2 ? KV_F16 : KV_F32, round < 3 ? 64 : 40, round < 3 ? 64 : 24, 6, round % 3 * 40, 0);
+            scene_make(round % 2 ? KV_F16 : KV_F32, round < 3 ? 64 : 40, round < 3 ? 64 : 24, 6,
+                       round % 3 * 40, 0);
             scene_poison(kernels_tier(i));
         }
 }

@@ -276,8 +276,10 @@ struct leat_report;
 /* Any well-formed container, runnable or not. */
 LEAT_API int leat_inspect(const char *path, struct leat_report **out, struct leat_error *e);
 LEAT_API void leat_report_close(struct leat_report *r);          /* NULL ok */
-LEAT_API const char *leat_report_json(const struct leat_report *r); /* one JSON object; lives as long as r */
-LEAT_API const char *leat_report_text(const struct leat_report *r); /* for people, 80 columns or so */
+/* One JSON object; every tensor is in it. New memory, NULL when the system refused it. */
+LEAT_API char *leat_report_json(const struct leat_report *r);
+/* For people, 80 columns or so; the list of tensors when tensors is not 0. New memory, NULL when the system refused it. */
+LEAT_API char *leat_report_text(const struct leat_report *r, int tensors);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,303 @@
+/* Opening and closing an engine: headers and tokenizer first, then the budget, then every large piece of memory. Reads no
+ * weights. One thread opens and one closes; between them only `cancelled` and `sessions` change. */
+#include "engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../base/clock.h"
+#include "../base/error.h"
+#include "../base/os.h"
+#include "../plan/budget_params.h"
+
+#ifndef LEAT_VERSION
+#define LEAT_VERSION "0.1.0"
+#endif
+
+const char *leat_version(void)
+{
+    return LEAT_VERSION;
+}
+
+void leat_free(void *p)
+{
+    free(p);
+}
+
+const char *leat_code_word(int code)
+{
+    return error_code_word(code);
+}
+
+/* ---- the plan, as callers see it ---- */
+
+void plan_report(const struct budget *b, const struct budget_ask *ask, const struct weights_need *need, struct leat_plan *out)
+{
+    out->n_rows = 0;
+    for (int i = 0; i < BUDGET_ROWS; i++) {
+        if (b->row[i] == 0)
+            continue;
+        out->row[out->n_rows++] = (struct leat_memory_row){
+            .key = ledger_row_key((enum ledger_row)i),
+            .name = ledger_row_name((enum ledger_row)i),
+            .planned_bytes = b->row[i],
+        };
+    }
+    out->ceiling_bytes = ask->ceiling_bytes;
+    out->total_bytes = b->total_bytes;
+    out->smallest_bytes = b->smallest_bytes;
+    out->context = b->context;
+    out->width = b->width;
+    out->logit_rows = b->max_logits;
+    out->sessions = b->n_seq;
+    out->dense_bytes = need->resident_all;
+    out->experts_bytes = need->experts_all;
+    out->resident_bytes = b->resident_bytes;
+    out->stream_bytes = b->stream_bytes;
+    out->expert_cache_bytes = b->expert_cache_bytes;
+    snprintf(out->why_context, sizeof out->why_context, "%s", b->why_context);
+    snprintf(out->why_width, sizeof out->why_width, "%s", b->why_width);
+    budget_summary(b, need, ask->ceiling_bytes, out->summary, sizeof out->summary);
+}
+
+/* ---- opening ---- */
+
+_Static_assert(BUDGET_ROWS <= LEAT_MEMORY_ROWS, "leat.h holds every row of the ledger");
+
+struct opening {
+    const struct param_set *set;
+    struct budget_ask ask;
+    struct leat_plan plan;
+    uint64_t rss_before;
+    double start_s;
+};
+
+static int open_text(struct leat_engine *g, struct leat_error *e)
+{
+    const struct model *m = g->model;
+    if (model_tokenizer_open(m, g->ledger, &g->text.t, &g->tokenizer_error) < 0) {
+        g->text.t = NULL;
+        return 0; /* evaluation works without one; whoever needs it gets the reason */
+    }
+    if (tokenizer_size(g->text.t) > m->n_vocab)
+        return error_set(e, LEAT_ERR_FORMAT, "the vocabulary has %d tokens and the embedding table only %d rows",
+                         (int)tokenizer_size(g->text.t), (int)m->n_vocab);
+    return 0;
+}
+
+static int open_headers(struct leat_engine *g, const char *path, struct opening *o, struct leat_error *e)
+{
+    /* The ceiling comes into force with the budget, which needs what the headers say. */
+    int code = ledger_open(UINT64_MAX, &g->ledger, e);
+    if (code < 0 || (code = model_open(path, g->ledger, &g->model, e)) < 0)
+        return code;
+    if ((code = open_text(g, e)) < 0)
+        return code;
+    return kernels_select(params_get(o->set, "isa")->s, &g->kernels, e);
+}
+
+static int ask_ceiling(struct opening *o, struct leat_error *e)
+{
+    o->plan.available_bytes = os_memory_available(NULL);
+    o->plan.ceiling_by_hand = budget_ask_read(o->set, &o->ask);
+    if (o->plan.ceiling_by_hand)
+        return 0;
+    if (o->plan.available_bytes == OS_UNKNOWN)
+        return error_set(e, LEAT_ERR_USAGE, "this system does not say how much memory is available; give a budget (--memory)");
+    o->ask.ceiling_bytes = budget_default_ceiling(o->plan.available_bytes);
+    return 0;
+}
+
+static int resolve(struct leat_engine *g, struct opening *o, struct leat_error *e)
+{
+    struct budget_ask *ask = &o->ask;
+    struct weights_need need;
+    const struct param_value *threads = params_get(o->set, "threads");
+    int code = ask_ceiling(o, e);
+    if (code < 0)
+        return code;
+    ask->threads = threads->is_auto ? os_cpus() : (int32_t)threads->i;
+    if (ask->threads > TEAM_MAX)
+        ask->threads = TEAM_MAX;
+    ask->lanes = (int32_t)params_get(o->set, "lanes")->i;
+    ask->kv = (enum kv_type)params_get(o->set, "kv_type")->i;
+    ask->direct = (enum file_direct)params_get(o->set, "direct")->i;
+    ask->model_bytes = ledger_held(g->ledger, DOMAIN_HELD, ROW_MODEL);
+    ask->tokenizer_bytes = ledger_held(g->ledger, DOMAIN_HELD, ROW_TOKENIZER);
+    ask->process_bytes = process_bytes(o->rss_before, os_rss(), ledger_total(g->ledger, DOMAIN_HELD), ask->threads,
+                                       ask->lanes, ask->ceiling_bytes);
+    code = budget_resolve(g->model, ask, &g->budget, e);
+    if (code == LEAT_ERR_MEMORY) {
+        ask->process_bytes += PROCESS_SLACK;
+        code = budget_resolve(g->model, ask, &g->budget, e);
+    }
+    if (g->budget.total_bytes > 0 && weights_need(g->model, ask->lanes, g->budget.width, &need, NULL) == 0)
+        plan_report(&g->budget, ask, &need, &o->plan);
+    return code;
+}
+
+static int charge(struct leat_engine *g, enum ledger_row row, struct leat_error *e)
+{
+    int code = ledger_charge(g->ledger, DOMAIN_HELD, row, g->budget.row[row], e);
+    if (code == 0)
+        g->charged[row] = g->budget.row[row];
+    return code;
+}
+
+static int obtain(struct leat_engine *g, const struct opening *o, struct leat_error *e)
+{
+    const struct budget *b = &g->budget;
+    const struct model *m = g->model;
+    int code = ledger_set_ceiling(g->ledger, DOMAIN_HELD, o->ask.ceiling_bytes, e);
+    if (code < 0 || (code = charge(g, ROW_PROCESS, e)) < 0)
+        return code;
+    if ((code = charge(g, ROW_PAGE_CACHE, e)) < 0 || (code = team_open(o->ask.threads, &g->team, e)) < 0)
+        return code;
+    struct weights_config w = {
+        .model = m,
+        .ledger = g->ledger,
+        .lanes = o->ask.lanes,
+        .direct = o->ask.direct,
+        .resident_bytes = b->resident_bytes,
+        .stream_bytes = b->stream_bytes,
+        .expert_cache_bytes = b->expert_cache_bytes,
+    };
+    if ((code = weights_open(&w, &g->weights, e)) < 0)
+        return code;
+    struct decoder_config d = {
+        .model = m,
+        .weights = g->weights,
+        .team = g->team,
+        .kernels = g->kernels,
+        .ledger = g->ledger,
+        .max_width = b->width,
+        .max_logits = b->max_logits,
+    };
+    if ((code = decoder_open(&d, &g->decoder, e)) < 0)
+        return code;
+    uint64_t pages = state_bytes(m, o->ask.kv, b->context, b->width, b->n_seq);
+    if ((code = state_pool_open(m, o->ask.kv, pages, g->ledger, &g->pool, e)) < 0)
+        return code;
+    int32_t sampled = g->text.t ? tokenizer_size(g->text.t) : m->n_head_out;
+    struct scheduler_config s = {
+        .decoder = g->decoder,
+        .ledger = g->ledger,
+        .width = b->width,
+        .max_logits = b->max_logits,
+        .n_logits = m->n_head_out,
+        .n_sampled = sampled < m->n_head_out ? sampled : m->n_head_out,
+        .cancelled = &g->cancelled,
+    };
+    return scheduler_open(&s, &g->scheduler, e);
+}
+
+static void state_facts(struct leat_engine *g, const struct opening *o)
+{
+    const struct model *m = g->model;
+    snprintf(g->kv_type, sizeof g->kv_type, "%s", params_get(o->set, "kv_type")->s);
+    g->plan = o->plan;
+    g->facts = (struct leat_facts){
+        .path = m->path,
+        .arch = m->arch,
+        .name = m->name,
+        .container = m->container == MODEL_GGUF ? "gguf" : "safetensors",
+        .n_layer = m->n_layer,
+        .n_embd = m->n_embd,
+        .n_ctx_train = m->n_ctx_train,
+        .n_vocab = m->n_vocab,
+        .n_logits = m->n_head_out,
+        .n_expert = m->n_expert,
+        .n_expert_used = m->n_expert_used,
+        .tensor_bytes = m->total_bytes,
+        .n_files = m->n_files,
+        .context = g->budget.context,
+        .width = g->budget.width,
+        .sessions = g->budget.n_seq,
+        .threads = o->ask.threads,
+        .lanes = o->ask.lanes,
+        .kv_type = g->kv_type,
+        .isa = g->kernels->isa,
+        .load_s = clock_now() - o->start_s,
+    };
+}
+
+int leat_open(const char *model, const struct leat_params *params, struct leat_plan *plan, struct leat_engine **out,
+              struct leat_error *e)
+{
+    struct opening o = {.rss_before = os_rss(), .start_s = clock_now()};
+    struct param_set defaults = {0};
+    int code = 0;
+    *out = NULL;
+    o.ask.ceiling_bytes = UINT64_MAX;
+    if (plan)
+        memset(plan, 0, sizeof *plan);
+    struct leat_engine *g = calloc(1, sizeof *g);
+    if (!g)
+        return error_set(e, LEAT_ERR_MEMORY, "the system refused memory for an engine");
+    atomic_init(&g->cancelled, false);
+    if (!params && (code = api_params_open(&defaults, e)) < 0)
+        goto fail;
+    o.set = params ? &params->set : &defaults;
+    if ((code = open_headers(g, model, &o, e)) < 0)
+        goto fail;
+    code = resolve(g, &o, e);
+    if (plan)
+        *plan = o.plan;
+    if (code < 0 || (code = obtain(g, &o, e)) < 0)
+        goto fail;
+    state_facts(g, &o);
+    params_close(&defaults);
+    *out = g;
+    return 0;
+fail:
+    params_close(&defaults);
+    leat_close(g);
+    return code;
+}
+
+void leat_close(struct leat_engine *g)
+{
+    if (!g)
+        return;
+    scheduler_close(g->scheduler);
+    if (g->decoder)
+        decoder_close(g->decoder);
+    if (g->pool)
+        state_pool_close(g->pool);
+    if (g->weights)
+        weights_close(g->weights);
+    if (g->team)
+        team_close(g->team);
+    if (g->text.t)
+        tokenizer_close(g->text.t);
+    if (g->model)
+        model_close(g->model);
+    for (int i = 0; i < ROW_COUNT; i++)
+        if (g->charged[i])
+            ledger_refund(g->ledger, DOMAIN_HELD, (enum ledger_row)i, g->charged[i]);
+    ledger_close(g->ledger);
+    free(g);
+}
+
+const struct leat_facts *leat_engine_facts(const struct leat_engine *g)
+{
+    return &g->facts;
+}
+
+const struct leat_plan *leat_engine_plan(const struct leat_engine *g)
+{
+    return &g->plan;
+}
+
+void leat_cancel(struct leat_engine *g)
+{
+    atomic_store_explicit(&g->cancelled, true, memory_order_relaxed);
+    weights_cancel(g->weights);
+}
+
+void leat_uncancel(struct leat_engine *g)
+{
+    weights_uncancel(g->weights);
+    atomic_store_explicit(&g->cancelled, false, memory_order_relaxed);
+}

@@ -1,0 +1,210 @@
+/* leat eval: logits and perplexity of given tokens. Owns the logits file: written beside its place and renamed when whole. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "../base/clock.h"
+#include "../base/error.h"
+
+struct eval {
+    struct options *o;
+    const char *model;
+    char *text;
+    size_t text_len;
+    int32_t *ids, n;
+    struct leat_params *params;
+    struct leat_plan plan;
+    struct leat_engine *engine;
+    struct leat_session *session;
+    struct leat_eval result;
+    FILE *logits;
+    char temporary[4096];
+    int write_errno;
+    double start_s;
+};
+
+/* ---- the logits file ---- */
+
+static int logits_open(struct eval *v, struct leat_error *e)
+{
+    const char *path = option(v->o, "logits")->s;
+    char quoted[256];
+    if (!path)
+        return 0;
+    error_quote(quoted, sizeof quoted, path, strlen(path));
+    int n = snprintf(v->temporary, sizeof v->temporary, "%s.%ld.part", path, (long)getpid());
+    if (n < 0 || (size_t)n >= sizeof v->temporary)
+        return error_set(e, LEAT_ERR_USAGE, "the path of the logits file is too long");
+    v->logits = fopen(v->temporary, "wbx");
+    if (!v->logits)
+        return error_set_errno(e, LEAT_ERR_FILE, errno, "cannot write beside %s", quoted);
+    return 0;
+}
+
+static int logits_close(struct eval *v, int code, struct leat_error *e)
+{
+    const char *path = option(v->o, "logits")->s;
+    char quoted[256];
+    if (!v->logits)
+        return code;
+    error_quote(quoted, sizeof quoted, path, strlen(path));
+    errno = 0;
+    if (fclose(v->logits) != 0 && !v->write_errno)
+        v->write_errno = errno ? errno : EIO;
+    if (v->write_errno)
+        code = error_set_errno(e, LEAT_ERR_FILE, v->write_errno, "cannot write the logits for %s", quoted);
+    else if (code == 0 && rename(v->temporary, path) != 0)
+        code = error_set_errno(e, LEAT_ERR_FILE, errno, "cannot name the logits %s", quoted);
+    if (code < 0)
+        unlink(v->temporary);
+    return code;
+}
+
+static int on_logits(void *arg, int32_t position, const float *logits, int32_t width)
+{
+    struct eval *v = arg;
+    struct leat_progress p = {.prompt_done = position, .prompt_total = v->n, .elapsed_s = clock_now() - v->start_s};
+    progress_show(&p);
+    errno = 0;
+    if (v->logits && fwrite(logits, sizeof *logits, (size_t)width, v->logits) != (size_t)width) {
+        v->write_errno = errno ? errno : EIO;
+        return 1;
+    }
+    return 0;
+}
+
+/* ---- the tokens ---- */
+
+static int read_tokens(struct eval *v, struct leat_error *e)
+{
+    const char *tokens = option(v->o, "tokens")->s;
+    int code = input_text(v->o, &v->text, &v->text_len, e);
+    if (code < 0)
+        return code;
+    if (!tokens && !v->text)
+        return error_set(e, LEAT_ERR_USAGE, "nothing to evaluate: give --tokens \"1 5 9\", or a text with -f or -p");
+    if (tokens && v->text)
+        return error_set(e, LEAT_ERR_USAGE, "--tokens and -f or -p both say what to evaluate; give one of them");
+    if (!tokens)
+        return 0;
+    code = input_ids(tokens, strlen(tokens), &v->ids, &v->n, e);
+    if (code == 0 && v->n == 0)
+        code = error_set(e, LEAT_ERR_USAGE, "nothing to evaluate: --tokens holds no id");
+    return code;
+}
+
+static int encode_text(struct eval *v, struct leat_error *e)
+{
+    const struct leat_tokenizer *t = leat_engine_tokenizer(v->engine, e);
+    size_t n;
+    if (!t)
+        return e->code;
+    uint32_t flags = (option(v->o, "bos")->b ? LEAT_ENCODE_ADD_SPECIAL : 0u) |
+                     (option(v->o, "special")->b ? LEAT_ENCODE_SPECIAL : 0u);
+    int code = leat_encode(t, v->text, v->text_len, flags, &v->ids, &n, e);
+    if (code == 0 && (n == 0 || n > INT32_MAX))
+        code = error_set(e, LEAT_ERR_USAGE, "the text gives %zu tokens", n);
+    v->n = code == 0 ? (int32_t)n : 0;
+    return code;
+}
+
+/* Evaluation wants many rows of logits and no more context than it has tokens, unless that was said. */
+static int set_params(struct eval *v, struct leat_error *e)
+{
+    char context[16];
+    int code = 0;
+    if (!option_given(v->o, "logit_rows"))
+        code = leat_params_set(v->params, "logit_rows", "auto", e);
+    snprintf(context, sizeof context, "%d", (int)v->n);
+    if (code == 0 && v->n > 0 && !option_given(v->o, "context"))
+        code = leat_params_set(v->params, "context", context, e);
+    return code;
+}
+
+static int evaluate(struct eval *v, struct leat_error *e)
+{
+    int code = set_params(v, e);
+    if (code < 0 || (code = leat_open(v->model, v->params, &v->plan, &v->engine, e)) < 0)
+        return code;
+    interrupt_watch(v->engine);
+    if (!v->ids && (code = encode_text(v, e)) < 0)
+        return code;
+    if (say_how(v->o) && !v->o->json)
+        fprintf(stderr, "leat: %s\n", v->plan.summary);
+    if ((code = leat_session_open(v->engine, &v->session, e)) < 0 || (code = logits_open(v, e)) < 0)
+        return code;
+    v->start_s = clock_now();
+    progress_begin();
+    code = leat_eval(v->session, v->ids, v->n, on_logits, v, &v->result, e);
+    progress_end();
+    return logits_close(v, code, e);
+}
+
+/* ---- afterwards ---- */
+
+static void print_json(const struct eval *v)
+{
+    const struct leat_eval *r = &v->result;
+    struct leat_stats s;
+    json_t *top = json_object();
+    leat_engine_stats(v->engine, option(v->o, "stats")->b, &s);
+    json_object_set_new(top, "n_tokens", json_integer(r->n));
+    json_object_set_new(top, "perplexity", isfinite(r->perplexity) ? json_real(r->perplexity) : json_null());
+    json_object_set_new(top, "nll_sum", isfinite(r->nll_sum) ? json_real(r->nll_sum) : json_null());
+    json_object_set_new(top, "logits_width", json_integer(leat_engine_facts(v->engine)->n_logits));
+    json_object_set_new(top, "logits_file", json_text_of(option(v->o, "logits")->s));
+    json_t *stats = stats_json(v->engine, &s, r->eval_s, r->n);
+    json_object_set_new(stats, "eval_s", json_real(r->eval_s));
+    json_object_set_new(stats, "eval_per_s", json_rate(r->n, r->eval_s));
+    json_object_set_new(top, "stats", stats);
+    output_json(top);
+}
+
+static void print_text(const struct eval *v)
+{
+    const struct leat_eval *r = &v->result;
+    char line[128];
+    int n = isfinite(r->perplexity)
+                ? snprintf(line, sizeof line, "perplexity %.6g over %d tokens\n", r->perplexity, (int)r->n - 1)
+                : snprintf(line, sizeof line, "%d token%s evaluated; a perplexity needs two\n", (int)r->n, r->n == 1 ? "" : "s");
+    output_bytes(line, (size_t)n);
+    if (!option(v->o, "stats")->b)
+        return;
+    struct leat_stats s;
+    leat_engine_stats(v->engine, 1, &s);
+    fputc('\n', stderr);
+    rate_print("evaluation", r->n, r->eval_s);
+    stats_print(v->engine, &s, r->eval_s, r->n);
+}
+
+int eval_command(struct options *o)
+{
+    struct eval v = {.o = o};
+    struct leat_error e = {0};
+    int status = EXIT_OK;
+    interrupt_watch(NULL);
+    int code = options_model(o, &v.model, &e);
+    if (code == 0)
+        code = read_tokens(&v, &e);
+    if (code == 0)
+        code = options_params(o, &v.params, &e);
+    if (code == 0)
+        code = evaluate(&v, &e);
+    if (code < 0)
+        status = report_error(o, &e, &v.plan);
+    else if (o->json)
+        print_json(&v);
+    else
+        print_text(&v);
+    leat_session_close(v.session);
+    interrupt_watch(NULL);
+    leat_close(v.engine);
+    leat_params_close(v.params);
+    free(v.text);
+    free(v.ids);
+    return status;
+}

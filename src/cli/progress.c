@@ -1,0 +1,47 @@
+/* The progress line on a terminal: by the clock, wiped before text appears. Silent in a pipe. One thread. */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "../base/clock.h"
+
+#define SHOW_AFTER_S 0.5 /* short work shows nothing */
+#define SHOW_EVERY_S 0.1
+
+static bool on_terminal, shown;
+static double last_s;
+
+void progress_begin(void)
+{
+    on_terminal = isatty(STDERR_FILENO) == 1;
+    shown = false;
+    last_s = clock_now() + SHOW_AFTER_S - SHOW_EVERY_S;
+}
+
+void progress_show(const struct leat_progress *p)
+{
+    if (!on_terminal || p->generated > 0)
+        return;
+    double now = clock_now();
+    if (now - last_s < SHOW_EVERY_S)
+        return;
+    last_s = now;
+    shown = true;
+    fprintf(stderr, "\rprompt: %d of %d tokens, layer %d of %d, %.1f s\033[K", (int)p->prompt_done, (int)p->prompt_total,
+            (int)p->layer + 1, (int)p->n_layer, p->elapsed_s);
+    fflush(stderr);
+}
+
+void progress_end(void)
+{
+    if (!shown)
+        return;
+    fputs("\r\033[K", stderr);
+    fflush(stderr);
+    shown = false;
+}
+
+bool say_how(const struct options *o)
+{
+    return option(o, "stats")->b || isatty(STDERR_FILENO) == 1;
+}

@@ -92,12 +92,6 @@ X8_INLINE enum panel_sums sums_of(enum format f)
     }
 }
 
-X8_INLINE void rows_advance(struct x8_rows *r, size_t bytes)
-{
-    for (int i = 0; i < 8; i++)
-        r->row[i] += bytes;
-}
-
 /* ---- 32-element formats ---- */
 
 /* acc[t] += the block's term for every token. */
@@ -172,7 +166,7 @@ enum { SUM_BYTES_K = 16, SUM_BYTES_Q6_K = 32 };
 
 /* One token: levels go from the block through registers into the sum. */
 X8_INLINE __m256 superblock_one(enum format f, const struct x8_rows *r, const struct panel *p,
-                                int32_t s, __m256 acc)
+                                int32_t s, size_t block_bytes, __m256 acc)
 {
     const int groups = f == FORMAT_Q6_K ? 4 : 2;
     const int8_t *x = p->x + 256 * (size_t)s;
@@ -190,6 +184,7 @@ X8_INLINE __m256 superblock_one(enum format f, const struct x8_rows *r, const st
             x8_levels256(f, r, quarter, half, high[half], w);
 #pragma GCC unroll 4
             for (int g = 0; g < groups; g++) {
+                x8_prefetch(r, 8 * block_bytes, (size_t)(groups * (2 * quarter + half) + g), 16);
                 int group = groups * quarter + g;
                 const int8_t *xg = x + 32 * group + 16 * half;
                 if (f == FORMAT_Q4_K) { /* both halves fit int16 */
@@ -224,7 +219,8 @@ struct wide256 {
 };
 
 X8_INLINE void superblock_many(enum format f, const struct x8_rows *r, const struct panel *p,
-                               int32_t s, int32_t tokens, struct wide256 *wide, __m256 *acc)
+                               int32_t s, int32_t tokens, size_t block_bytes, struct wide256 *wide,
+                                __m256 *acc)
 {
     const int groups = f == FORMAT_Q6_K ? 4 : 2;
     struct x8_scales256 h;
@@ -237,6 +233,7 @@ X8_INLINE void superblock_many(enum format f, const struct x8_rows *r, const str
 #pragma GCC unroll 2
         for (int half = 0; half < 2; half++) {
             __m256i w[4][4];
+            x8_prefetch(r, 8 * block_bytes, (size_t)(2 * quarter + half), (size_t)(16 / groups));
             x8_levels256(f, r, quarter, half, high[half], w);
             for (int g = 0; g < groups; g++)
                 memcpy(&wide->w[groups * quarter + g][4 * half], w[g], sizeof w[g]);
@@ -279,14 +276,17 @@ X8_INLINE void walk_blocks(enum format f, struct x8_rows r, const struct panel *
                            size_t block_bytes, bool is32, struct work *work, __m256 *acc)
 {
     if (is32) {
-        for (int32_t b = 0; b < p->cols / 32; b++, rows_advance(&r, block_bytes))
+        for (int32_t b = 0; b < p->cols / 32; b++, x8_advance(&r, block_bytes)) {
+            x8_prefetch(&r, 8 * block_bytes, 0, 1);
             block32(f, &r, p, b, tokens, acc);
+        }
     } else {
-        for (int32_t s = 0; s < p->cols / 256; s++, rows_advance(&r, block_bytes))
+        for (int32_t s = 0; s < p->cols / 256; s++, x8_advance(&r, block_bytes)) {
             if (tokens == 1)
-                acc[0] = superblock_one(f, &r, p, s, acc[0]);
+                acc[0] = superblock_one(f, &r, p, s, block_bytes, acc[0]);
             else
-                superblock_many(f, &r, p, s, tokens, &work->wide, acc);
+                superblock_many(f, &r, p, s, tokens, block_bytes, &work->wide, acc);
+        }
     }
 }
 
@@ -354,12 +354,17 @@ _Static_assert(PANEL_BYTES + sizeof(struct work) <= MATMUL_SCRATCH_BYTES, "scrat
 void matmul_avx2(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch)
 {
     const struct format_info *info = format_info((uint32_t)m->format);
-    walk_fn *walk = m->format < FORMAT_LIMIT ? walks[m->format] : NULL;
-    if (walk == NULL) {
+    assert(info != NULL && info->runs && m->cols % info->block == 0);
+    assert(row_begin >= 0 && row_end <= m->rows);
+    if (info->act == ACT_F32) {
+        matmul_float_avx2(m, row_begin, row_end);
+        return;
+    }
+    walk_fn *walk = walks[m->format];
+    if (walk == NULL) { /* a format without a wide kernel yet */
         matmul_scalar(m, row_begin, row_end, scratch);
         return;
     }
-    assert(row_begin >= 0 && row_end <= m->rows && m->cols % info->block == 0);
     struct panel p;
     panel_init(&p, scratch);
     struct work *work = (struct work *)((char *)scratch + PANEL_BYTES);
@@ -379,6 +384,8 @@ void matmul_avx2(const struct matmul *m, int32_t row_begin, int32_t row_end, voi
                 for (int32_t i = 0; i < 8; i++)
                     r.row[i] = (const uint8_t *)m->w + at +
                                (size_t)(row + (i < n ? i : n - 1)) * m->row_bytes;
+                r.ahead = r.row[0] + (row + 8 < row_end ? 8 * m->row_bytes : 0);
+                r.near = 8 * m->row_bytes <= X8_NEAR_BYTES;
                 acc_load(m, &p, token, row, n, col == 0, work->acc);
                 walk(&r, &p, work);
                 acc_store(m, &p, token, row, n, work->acc);

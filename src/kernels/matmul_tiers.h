@@ -14,6 +14,7 @@ void act_prepare_scalar(enum act_kind kind, const float *x, void *dst, int32_t c
 void matmul_scalar(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch);
 
 void act_prepare_avx2(enum act_kind kind, const float *x, void *dst, int32_t cols);
+void matmul_float_avx2(const struct matmul *m, int32_t row_begin, int32_t row_end);
 void matmul_avx2(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch);
 
 void matmul_avx512(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch);

@@ -1,0 +1,184 @@
+/* Speed of the products: bench_matmul [-i ISA] [-t THREADS] [-f FORMAT] [-r ROWS] [-c COLS] [-n TOKENS] [-s SECONDS] [-w MIB]
+ *
+ * Without -n: decode (1 token, weights far beyond the caches, GB/s of weights) and prefill (512
+ * tokens, GMAC/s) of every format. Threads take halves, thirds, ... of the rows, each pinned. A rate
+ * is the best of several rounds, a round the processor time of its slowest thread, so that other work on the
+ * machine counts little. -w MIB: weights to walk in decode (200; 0 for one copy, in cache). docs/kernels.md says what the machine can do at most. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../../src/kernels/kernels.h"
+
+enum { MAX_THREADS = 64 };
+
+static int32_t walk_mib = 200;
+
+struct bench {
+    const struct kernels *k;
+    struct matmul m;
+    int32_t threads, copies; /* copies of the weights, walked in turn */
+    size_t copy_bytes;
+    void *scratch[MAX_THREADS];
+    pthread_barrier_t barrier;
+    double spent[MAX_THREADS]; /* processor time of each thread's part */
+};
+
+struct job {
+    struct bench *b;
+    int32_t id;
+};
+
+static double now(clockid_t clock)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void *run_thread(void *arg)
+{
+    struct job *j = arg;
+    struct bench *b = j->b;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(j->id, &set);
+    sched_setaffinity(0, sizeof set, &set);
+    int32_t share = (b->m.rows + b->threads - 1) / b->threads;
+    int32_t begin = j->id * share, end = begin + share < b->m.rows ? begin + share : b->m.rows;
+    pthread_barrier_wait(&b->barrier);
+    double start = now(CLOCK_THREAD_CPUTIME_ID);
+    for (int32_t i = 0; i < b->copies; i++) {
+        struct matmul m = b->m;
+        m.w = (const char *)m.w + (size_t)i * b->copy_bytes;
+        b->k->matmul(&m, begin, end, b->scratch[j->id]);
+    }
+    b->spent[j->id] = now(CLOCK_THREAD_CPUTIME_ID) - start;
+    return NULL;
+}
+
+static double round_seconds(struct bench *b)
+{
+    pthread_t th[MAX_THREADS];
+    struct job jobs[MAX_THREADS];
+    pthread_barrier_init(&b->barrier, NULL, (unsigned)b->threads);
+    for (int32_t i = 0; i < b->threads; i++) {
+        jobs[i] = (struct job){b, i};
+        pthread_create(&th[i], NULL, run_thread, &jobs[i]);
+    }
+    double t = 0;
+    for (int32_t i = 0; i < b->threads; i++) {
+        pthread_join(th[i], NULL);
+        t = b->spent[i] > t ? b->spent[i] : t;
+    }
+    pthread_barrier_destroy(&b->barrier);
+    return t;
+}
+
+static void *big(size_t bytes)
+{
+    bytes = (bytes + ((size_t)2 << 20) - 1) & ~(((size_t)2 << 20) - 1);
+    void *p = aligned_alloc((size_t)2 << 20, bytes);
+    if (p == NULL) {
+        perror("memory");
+        exit(1);
+    }
+    madvise(p, bytes, MADV_HUGEPAGE);
+    return p;
+}
+
+static void measure(const struct kernels *k, int32_t threads, enum format f, int32_t rows,
+                    int32_t cols, int32_t tokens, double seconds)
+{
+    const struct format_info *info = format_info(f);
+    struct bench b = {.k = k, .threads = threads};
+    size_t row = format_row_bytes(f, (uint64_t)cols), act = act_row_bytes(info->act, cols);
+    b.copy_bytes = row * (size_t)rows;
+    size_t target = tokens < 8 ? (size_t)walk_mib << 20 : b.copy_bytes;
+    b.copies = (int32_t)((target + b.copy_bytes - 1) / b.copy_bytes);
+    b.copies = b.copies > 0 ? b.copies : 1;
+    size_t bytes = b.copy_bytes * (size_t)b.copies;
+    uint8_t *w = big(bytes);
+    for (size_t i = 0; i < bytes; i++)
+        w[i] = (uint8_t)(i * 2654435761u >> 13);
+    for (size_t i = 0; i + 1 < bytes && info->block > 1; i += (size_t)info->block_bytes) {
+        uint8_t *d = w + i + (f == FORMAT_Q6_K ? 208 : 0); /* ordinary scales */
+        d[0] = f == FORMAT_MXFP4 ? 120 : 0x12;
+        if (f != FORMAT_MXFP4)
+            d[1] = 0x1c;
+        if (f == FORMAT_Q4_K || f == FORMAT_Q5_K || f == FORMAT_Q5_1)
+            d[2] = 0x12, d[3] = 0x1c;
+    }
+    if (info->block == 1)
+        memset(w, 0x3c, bytes);
+    char *acts = big(act * (size_t)tokens);
+    float *x = malloc((size_t)cols * sizeof *x);
+    for (int32_t t = 0; t < tokens; t++) {
+        for (int32_t c = 0; c < cols; c++)
+            x[c] = (float)((c * 37 + t * 11) % 101 - 50);
+        k->act_prepare(info->act, x, acts + act * (size_t)t, cols);
+    }
+    for (int32_t i = 0; i < threads; i++)
+        b.scratch[i] = big(matmul_scratch_bytes(cols, tokens));
+    float *y = big((size_t)rows * (size_t)tokens * sizeof *y);
+    b.m = (struct matmul){f, w, row, rows, cols, acts, act, tokens, y, (size_t)rows};
+    double best = 1e9, start = now(CLOCK_MONOTONIC);
+    for (int32_t i = 0; i < 3 || now(CLOCK_MONOTONIC) - start < seconds; i++) {
+        double t = round_seconds(&b);
+        best = t < best ? t : best;
+    }
+    double macs = (double)rows * cols * tokens * b.copies;
+    printf("%-7s %-6s threads %d  %6d x %-6d tokens %-4d  %7.2f GB/s  %8.2f GMAC/s\n", k->isa,
+           info->name, threads, rows, cols, tokens, (double)bytes / best * 1e-9, macs / best * 1e-9);
+    fflush(stdout);
+    for (int32_t i = 0; i < threads; i++)
+        free(b.scratch[i]);
+    free(w);
+    free(acts);
+    free(x);
+    free(y);
+}
+
+int main(int argc, char **argv)
+{
+    const char *isa = "auto", *format = NULL;
+    int32_t threads = 1, rows = 0, cols = 0, tokens = 0;
+    double seconds = 0.5;
+    int c;
+    while ((c = getopt(argc, argv, "i:t:f:r:c:n:s:w:")) != -1)
+        switch (c) {
+        case 'i': isa = optarg; break;
+        case 't': threads = atoi(optarg); break;
+        case 'f': format = optarg; break;
+        case 'r': rows = atoi(optarg); break;
+        case 'c': cols = atoi(optarg); break;
+        case 'n': tokens = atoi(optarg); break;
+        case 's': seconds = atof(optarg); break;
+        case 'w': walk_mib = atoi(optarg); break;
+        default: return 2;
+        }
+    const struct kernels *k;
+    struct leat_error e;
+    if (kernels_select(isa, &k, &e) < 0 || threads < 1 || threads > MAX_THREADS) {
+        fprintf(stderr, "%s\n", e.message);
+        return 2;
+    }
+    for (uint32_t id = 0; id < FORMAT_LIMIT; id++) {
+        const struct format_info *info = format_info(id);
+        if (info == NULL || !info->runs || (format != NULL && strcmp(format, info->name) != 0))
+            continue;
+        int32_t r = rows ? rows : 2048, w = cols ? cols : 2048;
+        if (tokens > 0) {
+            measure(k, threads, (enum format)id, r, w, tokens, seconds);
+            continue;
+        }
+        measure(k, threads, (enum format)id, r, w, 1, seconds);
+        measure(k, threads, (enum format)id, r, w, 512, seconds);
+    }
+    return 0;
+}

@@ -126,7 +126,7 @@ static int resolve(struct leat_engine *g, struct opening *o, struct leat_error *
     ask->model_bytes = ledger_held(g->ledger, DOMAIN_HELD, ROW_MODEL);
     ask->tokenizer_bytes = ledger_held(g->ledger, DOMAIN_HELD, ROW_TOKENIZER);
     ask->process_bytes = process_bytes(o->rss_before, os_rss(), ledger_total(g->ledger, DOMAIN_HELD), ask->threads,
-                                       ask->lanes, ask->ceiling_bytes);
+                                       ask->lanes, ask->ceiling_bytes, g->model->total_bytes);
     code = budget_resolve(g->model, ask, &g->budget, e);
     if (code == LEAT_ERR_MEMORY) {
         ask->process_bytes += PROCESS_SLACK;

@@ -121,12 +121,33 @@ json_t *plan_json(const struct leat_plan *p)
 
 /* ---- errors ---- */
 
+/* The refusal of a budget for people: the sum as a table. */
+static void print_refusal(const struct leat_error *e, const struct leat_plan *p)
+{
+    char a[24], b[24];
+    fprintf(stderr, "leat: the budget of %s is too small. The smallest sum, with a context of %d and a width of %d:\n",
+            format_bytes(a, sizeof a, p->ceiling_bytes), (int)p->context, (int)p->width);
+    for (int32_t i = 0; i < p->n_rows; i++)
+        fprintf(stderr, "  %-24s %16" PRIu64 " bytes %12s\n", p->row[i].name, p->row[i].planned_bytes,
+                format_bytes(b, sizeof b, p->row[i].planned_bytes));
+    fprintf(stderr, "  %-24s %16" PRIu64 " bytes %12s\nGive --memory %" PRIu64 " or more", "sum", p->total_bytes,
+            format_bytes(b, sizeof b, p->total_bytes), e->needed_bytes);
+    if (p->ceiling_by_hand)
+        fputs(".\n", stderr);
+    else
+        fprintf(stderr, "; %s are available now.\n", format_bytes(b, sizeof b, p->available_bytes));
+}
+
 int report_error(const struct options *o, const struct leat_error *e, const struct leat_plan *plan)
 {
     const int status = e->code == LEAT_ERR_USAGE ? EXIT_USAGE : EXIT_FAILED;
     fflush(stdout);
+    const bool refused = plan && plan->n_rows > 0 && e->code == LEAT_ERR_MEMORY && e->needed_bytes > 0;
     if (!o->json) {
-        fprintf(stderr, "leat: %s\n", e->message);
+        if (refused)
+            print_refusal(e, plan);
+        else
+            fprintf(stderr, "leat: %s\n", e->message);
         return status;
     }
     json_t *in = json_object(), *top = json_object();
@@ -134,7 +155,7 @@ int report_error(const struct options *o, const struct leat_error *e, const stru
     json_object_set_new(in, "message", json_text_of(e->message));
     if (e->needed_bytes)
         json_object_set_new(in, "needed_bytes", json_bytes_of(e->needed_bytes));
-    if (plan && plan->n_rows > 0 && e->code == LEAT_ERR_MEMORY)
+    if (refused)
         json_object_set_new(in, "budget", plan_json(plan));
     json_object_set_new(top, "error", in);
     char *text = json_dumps(top, JSON_PRESERVE_ORDER);

@@ -29,7 +29,7 @@ struct budget {                  /* what was decided */
     const char *why_context, *why_width; /* short reasons for people */
 };
 
-/* LEAT_ERR_MEMORY with needed_bytes and the sum row by row in the message (several lines) when the smallest footprint is
+/* LEAT_ERR_MEMORY with needed_bytes and the sum row by row in the message when the smallest footprint is
  * over the ceiling; the figure it names then works, and *out holds that smallest footprint. */
 int budget_resolve(const struct model *m, const struct budget_ask *ask, struct budget *out, struct leat_error *e);
 

@@ -9,19 +9,16 @@ int budget_refuse(const char *name, const struct budget_ask *ask, const struct b
 {
     char sum[LEAT_ERROR_TEXT], a[24], b[24];
     size_t n = 0;
-    for (int i = 0; i < BUDGET_ROWS && n < sizeof sum; i++) {
-        if (out->row[i] == 0)
-            continue;
-        n += (size_t)snprintf(sum + n, sizeof sum - n, "\n  %-24s %15" PRIu64 " bytes", ledger_row_name((enum ledger_row)i),
-                              out->row[i]);
-    }
+    sum[0] = 0;
+    for (int i = 0; i < BUDGET_ROWS && n < sizeof sum; i++)
+        if (out->row[i] > 0)
+            n += (size_t)snprintf(sum + n, sizeof sum - n, "%s%s %" PRIu64, n ? ", " : "",
+                                  ledger_row_name((enum ledger_row)i), out->row[i]);
     int code = error_set(e, LEAT_ERR_MEMORY,
-                         "%s needs at least %s, and the budget is %s. The smallest sum, with a context of %" PRId32
-                         " and a width of %" PRId32 ":%s\n  %-24s %15" PRIu64 " bytes\nGive --memory %" PRIu64
-                         " (bytes) or more%s.",
-                         name, format_bytes(a, sizeof a, out->total_bytes),
-                         format_bytes(b, sizeof b, ask->ceiling_bytes), out->context, out->width, sum, "sum",
-                         out->total_bytes, out->smallest_bytes,
+                         "%s needs at least %s, and the budget is %s; the smallest sum in bytes, with a context of %d and a "
+                         "width of %d: %s. Give --memory %" PRIu64 " or more%s",
+                         name, format_bytes(a, sizeof a, out->total_bytes), format_bytes(b, sizeof b, ask->ceiling_bytes),
+                         (int)out->context, (int)out->width, sum, out->smallest_bytes,
                          ask->context > 0 || ask->width > 1 ? ", or ask for less context or width" : "");
     if (e)
         e->needed_bytes = out->smallest_bytes;

@@ -1,0 +1,50 @@
+/* Merging the characters of one piece of text into tokens: byte-pair encoding by the rank of merge rules, or
+ * SentencePiece's by the score of the joined token. O(n log n) in the length of a piece.
+ * Knows no file format, no special tokens and no splitting rules. Immutable after bpe_prepare; scratch is
+ * the caller's. */
+#ifndef TEXT_BPE_H
+#define TEXT_BPE_H
+
+#include "tokenizer.h"
+#include "vocab.h"
+
+struct bpe {
+    const struct vocab *vocab;
+    const struct merges *merges; /* NULL: by score */
+    int32_t byte_id[256];        /* token of one byte, -1 = none; used with byte_fallback */
+    int32_t unknown;             /* for characters that nothing else covers; -1 = none */
+    bool byte_fallback;
+    bool fuse_unknown;   /* a run of unknown characters is one token */
+    bool skip_unknown;   /* without unknown: characters are left out before merging, not after */
+    bool ignore_merges;  /* a piece that is a token is that token */
+    bool whole_newlines; /* the same for pieces of newlines only */
+    uint8_t *pair_bits;  /* see bpe_prepare; NULL = pieces are never cut */
+    uint32_t pair_mask;
+};
+
+/* A place where the piece may be cut: no token of the vocabulary holds these two characters side by side, so
+ * no merge can ever join them, and the parts encode to the same tokens as the whole. Marks every
+ * pair of neighbours of the vocabulary in a bit table; call when pieces can be long (no splitting before). */
+int bpe_prepare_cuts(struct bpe *b, struct arena *a, struct leat_error *e);
+
+struct bpe_symbol {
+    int32_t id;         /* -1 = not a token */
+    uint32_t at, len;   /* bytes of the piece */
+    int32_t prev, next; /* -1 = none; len 0 = merged away */
+};
+struct bpe_merge {
+    uint64_t key; /* priority in the upper half (least first), left symbol in the lower */
+    int32_t result;
+};
+struct bpe_work { /* scratch, zero-initialised; the owner frees it with bpe_work_free */
+    struct bpe_symbol *symbol;
+    struct bpe_merge *heap;
+    size_t symbol_cap, heap_cap, n, heap_n;
+};
+void bpe_work_free(struct bpe_work *w);
+
+/* Appends the tokens of piece (well-formed UTF-8, under 2 GiB). */
+int bpe_encode(const struct bpe *b, struct bpe_work *w, const char *piece, size_t n,
+               struct token_list *out, struct leat_error *e);
+
+#endif

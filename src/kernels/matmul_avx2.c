@@ -271,35 +271,55 @@ struct work {
     struct wide256 wide;
 };
 
+_Static_assert(PANEL_BYTES % 64 == 0, "work is aligned");
+_Static_assert(PANEL_BYTES + sizeof(struct work) <= MATMUL_SCRATCH_BYTES, "scratch is enough");
+
 /* All blocks of the panel for eight rows; acc goes on from its present values. */
-X8_INLINE void walk_blocks(enum format f, struct x8_rows r, const struct panel *p, int32_t tokens,
+X8_INLINE void walk_blocks(enum format f, struct x8_rows *r, const struct panel *p, int32_t tokens,
                            size_t block_bytes, bool is32, struct work *work, __m256 *acc)
 {
     if (is32) {
-        for (int32_t b = 0; b < p->cols / 32; b++, x8_advance(&r, block_bytes)) {
-            x8_prefetch(&r, 8 * block_bytes, 0, 1);
-            block32(f, &r, p, b, tokens, acc);
+        for (int32_t b = 0; b < p->cols / 32; b++, x8_advance(r, block_bytes)) {
+            x8_prefetch(r, 8 * block_bytes, 0, 1);
+            block32(f, r, p, b, tokens, acc);
         }
     } else {
-        for (int32_t s = 0; s < p->cols / 256; s++, x8_advance(&r, block_bytes)) {
+        for (int32_t s = 0; s < p->cols / 256; s++, x8_advance(r, block_bytes)) {
             if (tokens == 1)
-                acc[0] = superblock_one(f, &r, p, s, block_bytes, acc[0]);
+                acc[0] = superblock_one(f, r, p, s, block_bytes, acc[0]);
             else
-                superblock_many(f, &r, p, s, tokens, block_bytes, &work->wide, acc);
+                superblock_many(f, r, p, s, tokens, block_bytes, &work->wide, acc);
         }
     }
 }
 
+X8_INLINE void walk_rows(enum format f, const struct panel_call *c, size_t block_bytes, bool is32,
+                         int32_t tokens)
+{
+    struct work *work = c->work;
+    const uint8_t *w = (const uint8_t *)c->m->w + c->at;
+    size_t stride = c->m->y_stride;
+    for (int32_t row = c->row_begin; row < c->row_end; row += 8) {
+        int32_t n = c->row_end - row < 8 ? c->row_end - row : 8;
+        float *y = c->m->y + (size_t)c->token * stride + (size_t)row;
+        struct x8_rows r;
+        x8_start(&r, w, c->m->row_bytes, row, n, c->row_end);
+        __m256 one, *acc = tokens == 1 ? &one : work->acc;
+        for (int32_t t = 0; t < tokens; t++)
+            acc[t] = c->first ? _mm256_setzero_ps() : x8_read(y + (size_t)t * stride, n);
+        walk_blocks(f, &r, c->p, tokens, block_bytes, is32, work, acc);
+        for (int32_t t = 0; t < tokens; t++)
+            x8_write(y + (size_t)t * stride, acc[t], n);
+    }
+}
+
 #define WALK(name, f, bytes, is32)                                                                 \
-    static void walk_##name(const struct x8_rows *r, const struct panel *p, struct work *work)     \
+    static void walk_##name(const struct panel_call *c)                                            \
     {                                                                                              \
-        if (p->tokens == 1) {                                                                      \
-            __m256 acc = work->acc[0];                                                             \
-            walk_blocks(f, *r, p, 1, bytes, is32, work, &acc);                                     \
-            work->acc[0] = acc;                                                                    \
-        } else {                                                                                   \
-            walk_blocks(f, *r, p, p->tokens, bytes, is32, work, work->acc);                        \
-        }                                                                                          \
+        if (c->p->tokens == 1)                                                                     \
+            walk_rows(f, c, bytes, is32, 1);                                                       \
+        else                                                                                       \
+            walk_rows(f, c, bytes, is32, c->p->tokens);                                            \
     }
 
 WALK(q4_0, FORMAT_Q4_0, 18, true)
@@ -311,85 +331,22 @@ WALK(q4_k, FORMAT_Q4_K, 144, false)
 WALK(q5_k, FORMAT_Q5_K, 176, false)
 WALK(q6_k, FORMAT_Q6_K, 210, false)
 
-typedef void walk_fn(const struct x8_rows *r, const struct panel *p, struct work *work);
-
-static walk_fn *const walks[FORMAT_LIMIT] = {
-    [FORMAT_Q4_0] = walk_q4_0,   [FORMAT_Q5_0] = walk_q5_0, [FORMAT_Q5_1] = walk_q5_1,
-    [FORMAT_Q8_0] = walk_q8_0,   [FORMAT_MXFP4] = walk_mxfp4, [FORMAT_Q4_K] = walk_q4_k,
-    [FORMAT_Q5_K] = walk_q5_k,   [FORMAT_Q6_K] = walk_q6_k,
+static panel_rows *const walks[FORMAT_LIMIT] = {
+    [FORMAT_Q4_0] = walk_q4_0, [FORMAT_Q5_0] = walk_q5_0,   [FORMAT_Q5_1] = walk_q5_1,
+    [FORMAT_Q8_0] = walk_q8_0, [FORMAT_MXFP4] = walk_mxfp4, [FORMAT_Q4_K] = walk_q4_k,
+    [FORMAT_Q5_K] = walk_q5_k, [FORMAT_Q6_K] = walk_q6_k,
 };
-
-/* The accumulators of eight rows come from and go to y, which carries them from one panel of
- * columns to the next. */
-static void acc_load(const struct matmul *m, const struct panel *p, int32_t token, int32_t row,
-                     int32_t n, bool first, __m256 *acc)
-{
-    for (int32_t t = 0; t < p->tokens; t++) {
-        float lanes[8] = {0};
-        if (!first)
-            memcpy(lanes, m->y + (size_t)(token + t) * m->y_stride + (size_t)row,
-                   (size_t)n * sizeof *lanes);
-        acc[t] = _mm256_loadu_ps(lanes);
-    }
-}
-
-static void acc_store(const struct matmul *m, const struct panel *p, int32_t token, int32_t row,
-                      int32_t n, const __m256 *acc)
-{
-    for (int32_t t = 0; t < p->tokens; t++) {
-        float *y = m->y + (size_t)(token + t) * m->y_stride + (size_t)row;
-        if (n == 8) {
-            _mm256_storeu_ps(y, acc[t]);
-        } else {
-            float lanes[8];
-            _mm256_storeu_ps(lanes, acc[t]);
-            memcpy(y, lanes, (size_t)n * sizeof *lanes);
-        }
-    }
-}
-
-_Static_assert(PANEL_BYTES % 64 == 0, "work is aligned");
-_Static_assert(PANEL_BYTES + sizeof(struct work) <= MATMUL_SCRATCH_BYTES, "scratch is enough");
 
 void matmul_avx2(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch)
 {
     const struct format_info *info = format_info((uint32_t)m->format);
     assert(info != NULL && info->runs && m->cols % info->block == 0);
     assert(row_begin >= 0 && row_end <= m->rows);
-    if (info->act == ACT_F32) {
+    if (info->act == ACT_F32)
         matmul_float_avx2(m, row_begin, row_end);
-        return;
-    }
-    walk_fn *walk = walks[m->format];
-    if (walk == NULL) { /* a format without a wide kernel yet */
+    else if (walks[m->format] == NULL) /* a format without a wide kernel yet */
         matmul_scalar(m, row_begin, row_end, scratch);
-        return;
-    }
-    struct panel p;
-    panel_init(&p, scratch);
-    struct work *work = (struct work *)((char *)scratch + PANEL_BYTES);
-    int32_t tiles = (m->tokens + PANEL_TOKENS - 1) / PANEL_TOKENS;
-    int32_t tile = tiles > 0 ? (m->tokens + tiles - 1) / tiles : 0;
-    int32_t width = tile == 1 ? PANEL_COLS_ONE : PANEL_COLS;
-    for (int32_t token = 0; token < m->tokens; token += tile) {
-        int32_t nt = m->tokens - token < tile ? m->tokens - token : tile;
-        for (int32_t col = 0; col < m->cols; col += width) {
-            int32_t nc = m->cols - col < width ? m->cols - col : width;
-            panel_load(&p, m, info->act, token, nt, col, nc, sums_of(m->format),
-                       x8_offset(m->format));
-            size_t at = (size_t)(col / info->block) * (size_t)info->block_bytes;
-            for (int32_t row = row_begin; row < row_end; row += 8) {
-                int32_t n = row_end - row < 8 ? row_end - row : 8;
-                struct x8_rows r;
-                for (int32_t i = 0; i < 8; i++)
-                    r.row[i] = (const uint8_t *)m->w + at +
-                               (size_t)(row + (i < n ? i : n - 1)) * m->row_bytes;
-                r.ahead = r.row[0] + (row + 8 < row_end ? 8 * m->row_bytes : 0);
-                r.near = 8 * m->row_bytes <= X8_NEAR_BYTES;
-                acc_load(m, &p, token, row, n, col == 0, work->acc);
-                walk(&r, &p, work);
-                acc_store(m, &p, token, row, n, work->acc);
-            }
-        }
-    }
+    else
+        panel_walk(m, row_begin, row_end, scratch, walks[m->format], sums_of(m->format),
+                   x8_offset(m->format));
 }

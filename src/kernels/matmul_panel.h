@@ -124,4 +124,41 @@ static inline void panel_load(struct panel *p, const struct matmul *m, enum act_
     p->scale = p->scale_store;
 }
 
+/* One panel's part of a call, for the row loop of a format. */
+struct panel_call {
+    const struct matmul *m;
+    const struct panel *p;
+    int32_t token;              /* first token of the panel */
+    int32_t row_begin, row_end;
+    size_t at;                  /* byte of a row where the panel's columns start */
+    bool first;                 /* accumulators start at 0, else go on from y */
+    void *work;                 /* scratch past the panel */
+};
+
+typedef void panel_rows(const struct panel_call *c);
+
+/* Walks tokens and columns in panels. y carries the accumulators from one panel of columns to the
+ * next, so the cut is not seen in any sum. */
+static inline void panel_walk(const struct matmul *m, int32_t row_begin, int32_t row_end,
+                              void *scratch, panel_rows *rows, enum panel_sums sums, int32_t offset)
+{
+    const struct format_info *info = format_info((uint32_t)m->format);
+    struct panel p;
+    panel_init(&p, scratch);
+    struct panel_call c = {m, &p, 0, row_begin, row_end, 0, true, (char *)scratch + PANEL_BYTES};
+    int32_t tiles = (m->tokens + PANEL_TOKENS - 1) / PANEL_TOKENS;
+    int32_t tile = tiles > 0 ? (m->tokens + tiles - 1) / tiles : 0;
+    int32_t width = tile == 1 ? PANEL_COLS_ONE : PANEL_COLS;
+    for (c.token = 0; c.token < m->tokens; c.token += tile) {
+        int32_t nt = m->tokens - c.token < tile ? m->tokens - c.token : tile;
+        for (int32_t col = 0; col < m->cols; col += width) {
+            int32_t nc = m->cols - col < width ? m->cols - col : width;
+            panel_load(&p, m, info->act, c.token, nt, col, nc, sums, offset);
+            c.at = (size_t)(col / info->block) * (size_t)info->block_bytes;
+            c.first = col == 0;
+            rows(&c);
+        }
+    }
+}
+
 #endif

@@ -43,6 +43,39 @@ X8_INLINE void x8_prefetch(const struct x8_rows *r, size_t n, size_t part, size_
     __asm__ volatile("" ::: "memory"); /* the compiler would gather the shares again */
 }
 
+/* Rows row .. row + n - 1 (n <= 8) of w at a byte of theirs, with the group after them in ahead if
+ * there is one before row end. */
+X8_INLINE void x8_start(struct x8_rows *r, const uint8_t *w, uint64_t row_bytes, int32_t row,
+                        int32_t n, int32_t end)
+{
+    const uint8_t *first = w + (size_t)row * row_bytes;
+    for (int32_t i = 0; i < 8; i++)
+        r->row[i] = first + (size_t)(i < n ? i : n - 1) * row_bytes;
+    r->ahead = first + (row + 8 < end ? 8 * row_bytes : 0);
+    r->near = 8 * row_bytes <= X8_NEAR_BYTES;
+}
+
+/* n <= 8 floats; lanes past n are 0 and are not written. */
+X8_INLINE __m256 x8_read(const float *y, int32_t n)
+{
+    float lanes[8] = {0};
+    if (n == 8)
+        return _mm256_loadu_ps(y);
+    memcpy(lanes, y, (size_t)n * sizeof *lanes);
+    return _mm256_loadu_ps(lanes);
+}
+
+X8_INLINE void x8_write(float *y, __m256 v, int32_t n)
+{
+    float lanes[8];
+    if (n == 8) {
+        _mm256_storeu_ps(y, v);
+        return;
+    }
+    _mm256_storeu_ps(lanes, v);
+    memcpy(y, lanes, (size_t)n * sizeof *lanes);
+}
+
 /* On to the next block. */
 X8_INLINE void x8_advance(struct x8_rows *r, size_t block_bytes)
 {

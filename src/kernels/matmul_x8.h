@@ -146,16 +146,31 @@ X8_INLINE __m256i x8_pick(__m256i words, int a, int b, int c, int d)
 #undef X8_AT
 }
 
+/* a | (b & c) */
+X8_INLINE __m256i x8_or_and(__m256i a, __m256i b, __m256i c)
+{
+#ifdef __AVX512VL__
+    return _mm256_ternarylogic_epi32(a, b, c, 0xf8);
+#else
+    return _mm256_or_si256(a, _mm256_and_si256(b, c));
+#endif
+}
+
 /* Adds the fifth bits of elements 8 i .. 8 i + 7 (byte i of the mask, spread over each word) to
  * vectors w[2 i] and w[2 i + 1]. */
 X8_INLINE void x8_fifth(__m256i spread, __m256i *w)
 {
     __m256i even = _mm256_set1_epi32((int)0x08040201), odd = _mm256_set1_epi32((int)0x80402010);
     __m256i sixteen = _mm256_set1_epi8(16);
+#if defined(__AVX512VL__) && defined(__AVX512BW__)
+    w[0] = _mm256_mask_add_epi8(w[0], _mm256_test_epi8_mask(spread, even), w[0], sixteen);
+    w[1] = _mm256_mask_add_epi8(w[1], _mm256_test_epi8_mask(spread, odd), w[1], sixteen);
+#else
     __m256i bit0 = _mm256_cmpeq_epi8(_mm256_and_si256(spread, even), even);
     __m256i bit1 = _mm256_cmpeq_epi8(_mm256_and_si256(spread, odd), odd);
-    w[0] = _mm256_or_si256(w[0], _mm256_and_si256(bit0, sixteen));
-    w[1] = _mm256_or_si256(w[1], _mm256_and_si256(bit1, sixteen));
+    w[0] = x8_or_and(w[0], bit0, sixteen);
+    w[1] = x8_or_and(w[1], bit1, sixteen);
+#endif
 }
 
 /* ---- 32-element formats ---- */
@@ -258,8 +273,8 @@ X8_INLINE void x8_scales256(enum format f, const struct x8_rows *r, struct x8_sc
     __m256i six = _mm256_set1_epi8(63), two = _mm256_set1_epi8(0x30);
     h->s[0] = _mm256_and_si256(v[1], six);
     h->t[0] = _mm256_and_si256(v[2], six);
-    h->s[1] = _mm256_or_si256(x8_low(v[3]), _mm256_and_si256(_mm256_srli_epi16(v[1], 2), two));
-    h->t[1] = _mm256_or_si256(x8_high(v[3]), _mm256_and_si256(_mm256_srli_epi16(v[2], 2), two));
+    h->s[1] = x8_or_and(x8_low(v[3]), _mm256_srli_epi16(v[1], 2), two);
+    h->t[1] = x8_or_and(x8_high(v[3]), _mm256_srli_epi16(v[2], 2), two);
 }
 
 /* Byte i of each word twice as int16, unsigned or signed: one factor for a pair of products. */
@@ -300,10 +315,10 @@ X8_INLINE void x8_levels256(enum format f, const struct x8_rows *r, int quarter,
         for (int k = 0; k < 4; k++) {
             __m256i t0 = _mm256_slli_epi16(top[k], 4), t1 = _mm256_slli_epi16(top[k], 2);
             __m256i t2 = top[k], t3 = _mm256_srli_epi16(top[k], 2);
-            w[0][k] = _mm256_or_si256(x8_low(low0[k]), _mm256_and_si256(t0, three));
-            w[1][k] = _mm256_or_si256(x8_low(low1[k]), _mm256_and_si256(t1, three));
-            w[2][k] = _mm256_or_si256(x8_high(low0[k]), _mm256_and_si256(t2, three));
-            w[3][k] = _mm256_or_si256(x8_high(low1[k]), _mm256_and_si256(t3, three));
+            w[0][k] = x8_or_and(x8_low(low0[k]), t0, three);
+            w[1][k] = x8_or_and(x8_low(low1[k]), t1, three);
+            w[2][k] = x8_or_and(x8_high(low0[k]), t2, three);
+            w[3][k] = x8_or_and(x8_high(low1[k]), t3, three);
         }
         return;
     }
@@ -318,8 +333,8 @@ X8_INLINE void x8_levels256(enum format f, const struct x8_rows *r, int quarter,
             __m256i b0 = up >= 0 ? _mm256_slli_epi16(high[k], up) : _mm256_srli_epi16(high[k], -up);
             __m256i b1 = up >= 1 ? _mm256_slli_epi16(high[k], up - 1)
                                  : _mm256_srli_epi16(high[k], 1 - up);
-            w[0][k] = _mm256_or_si256(w[0][k], _mm256_and_si256(b0, sixteen));
-            w[1][k] = _mm256_or_si256(w[1][k], _mm256_and_si256(b1, sixteen));
+            w[0][k] = x8_or_and(w[0][k], b0, sixteen);
+            w[1][k] = x8_or_and(w[1][k], b1, sixteen);
         }
     }
 }

@@ -411,19 +411,21 @@ static struct {
 
 static ssize_t faulty(int fd, void *dst, size_t n, off_t offset, bool direct)
 {
-    int call_no;
+    int call_no, errnum = 0;
 
     (void)direct;
     pthread_mutex_lock(&fault.lock);
     call_no = fault.calls++;
+    if (fault.fail_at >= 0 && call_no == fault.fail_at)
+        errnum = fault.errnum;
     pthread_mutex_unlock(&fault.lock);
     if (fault.gated) {
         sem_post(&fault.entered);
         while (sem_wait(&fault.gate))
             ;
     }
-    if (fault.fail_at >= 0 && call_no == fault.fail_at) {
-        errno = fault.errnum;
+    if (errnum) {
+        errno = errnum;
         return -1;
     }
     return pread(fd, dst, n, offset);

@@ -122,11 +122,10 @@ static int resolve(struct leat_engine *g, struct opening *o, struct leat_error *
         ask->threads = TEAM_MAX;
     ask->lanes = (int32_t)params_get(o->set, "lanes")->i;
     ask->kv = (enum kv_type)params_get(o->set, "kv_type")->i;
-    ask->direct = (enum file_direct)params_get(o->set, "direct")->i;
     ask->model_bytes = ledger_held(g->ledger, DOMAIN_HELD, ROW_MODEL);
     ask->tokenizer_bytes = ledger_held(g->ledger, DOMAIN_HELD, ROW_TOKENIZER);
     ask->process_bytes = process_bytes(o->rss_before, os_rss(), ledger_total(g->ledger, DOMAIN_HELD), ask->threads,
-                                       ask->lanes, ask->ceiling_bytes, g->model->total_bytes);
+                                       ask->ceiling_bytes, g->model->total_bytes);
     code = budget_resolve(g->model, ask, &g->budget, e);
     if (code == LEAT_ERR_MEMORY) {
         ask->process_bytes += PROCESS_SLACK;
@@ -137,28 +136,21 @@ static int resolve(struct leat_engine *g, struct opening *o, struct leat_error *
     return code;
 }
 
-static int charge(struct leat_engine *g, enum ledger_row row, struct leat_error *e)
-{
-    int code = ledger_charge(g->ledger, DOMAIN_HELD, row, g->budget.row[row], e);
-    if (code == 0)
-        g->charged[row] = g->budget.row[row];
-    return code;
-}
-
 static int obtain(struct leat_engine *g, const struct opening *o, struct leat_error *e)
 {
     const struct budget *b = &g->budget;
     const struct model *m = g->model;
     int code = ledger_set_ceiling(g->ledger, DOMAIN_HELD, o->ask.ceiling_bytes, e);
-    if (code < 0 || (code = charge(g, ROW_PROCESS, e)) < 0)
+    if (code < 0 || (code = ledger_charge(g->ledger, DOMAIN_HELD, ROW_PROCESS, b->row[ROW_PROCESS], e)) < 0)
         return code;
-    if ((code = charge(g, ROW_PAGE_CACHE, e)) < 0 || (code = team_open(o->ask.threads, &g->team, e)) < 0)
+    g->process_bytes = b->row[ROW_PROCESS];
+    if ((code = team_open(o->ask.threads, &g->team, e)) < 0)
         return code;
     struct weights_config w = {
         .model = m,
         .ledger = g->ledger,
         .lanes = o->ask.lanes,
-        .direct = o->ask.direct,
+        .direct = (enum file_direct)params_get(o->set, "direct")->i,
         .resident_bytes = b->resident_bytes,
         .stream_bytes = b->stream_bytes,
         .expert_cache_bytes = b->expert_cache_bytes,
@@ -273,9 +265,8 @@ void leat_close(struct leat_engine *g)
         tokenizer_close(g->text.t);
     if (g->model)
         model_close(g->model);
-    for (int i = 0; i < ROW_COUNT; i++)
-        if (g->charged[i])
-            ledger_refund(g->ledger, DOMAIN_HELD, (enum ledger_row)i, g->charged[i]);
+    if (g->process_bytes > 0)
+        ledger_refund(g->ledger, DOMAIN_HELD, ROW_PROCESS, g->process_bytes);
     ledger_close(g->ledger);
     free(g);
 }

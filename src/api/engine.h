@@ -35,7 +35,7 @@ struct leat_engine {
     struct scheduler *scheduler;
     atomic_bool cancelled;
     int32_t sessions;                   /* open now */
-    uint64_t charged[ROW_COUNT];        /* rows without memory of their own: process, page cache */
+    uint64_t process_bytes;             /* charged to ROW_PROCESS */
     struct budget budget;
     struct leat_plan plan;
     struct leat_facts facts;
@@ -52,7 +52,7 @@ struct leat_session {
 int api_params_open(struct param_set *s, struct leat_error *e);
 
 /* What the process holds beside the ledger's rows, and what that will grow to (process.c). */
-uint64_t process_bytes(uint64_t rss_before, uint64_t rss_now, uint64_t ledger_held, int32_t threads, int32_t lanes,
+uint64_t process_bytes(uint64_t rss_before, uint64_t rss_now, uint64_t ledger_held, int32_t threads,
                        uint64_t ceiling_bytes, uint64_t weight_bytes);
 /* The process row differs by so much between runs of the same program; a refusal names a figure that covers it. */
 #define PROCESS_SLACK (UINT64_C(512) << 10)

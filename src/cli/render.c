@@ -142,7 +142,7 @@ int report_error(const struct options *o, const struct leat_error *e, const stru
 {
     const int status = e->code == LEAT_ERR_USAGE ? EXIT_USAGE : EXIT_FAILED;
     fflush(stdout);
-    const bool refused = plan && plan->n_rows > 0 && e->code == LEAT_ERR_MEMORY && e->needed_bytes > 0;
+    const bool refused = plan && plan->n_rows > 0 && e->code == LEAT_ERR_MEMORY && plan->total_bytes > plan->ceiling_bytes;
     if (!o->json) {
         if (refused)
             print_refusal(e, plan);

@@ -21,8 +21,6 @@
 #define BUFFER_SHARE 10
 /* The KV cache may take a quarter of what is left above the smallest weights before a free context shrinks. */
 #define KV_SHARE 4
-/* Buffered reads leave a piece and the read-ahead behind it in the page cache until they are dropped, per lane. */
-#define BUFFERED_PER_LANE (2 * WEIGHTS_PIECE)
 /* The default ceiling leaves a quarter of what is available to everybody else. */
 #define DEFAULT_NUMERATOR 3
 #define DEFAULT_DENOMINATOR 4
@@ -88,15 +86,10 @@ static int experts_least(const struct budget_costs *c, const struct budget_ask *
     return 0;
 }
 
-static uint64_t page_cache_bytes(const struct budget_ask *ask)
-{
-    return ask->direct == FILE_DIRECT_OFF ? (uint64_t)ask->lanes * BUFFERED_PER_LANE : 0;
-}
-
 static uint64_t fixed_bytes(const struct budget_ask *ask, const struct choice *x)
 {
     uint64_t s = sum2(ask->process_bytes, sum2(ask->model_bytes, ask->tokenizer_bytes));
-    return sum2(sum2(s, page_cache_bytes(ask)), sum2(x->need.vectors, x->need.lanes));
+    return sum2(s, sum2(x->need.vectors, x->need.lanes)); /* lanes: with the page cache that buffered reads cause */
 }
 
 /* Prices a choice with the smallest weights that go with it. */
@@ -276,7 +269,6 @@ static void report(const struct budget_ask *ask, const struct choice *x, struct 
 
     memset(out->row, 0, sizeof out->row);
     out->row[ROW_PROCESS] = ask->process_bytes;
-    out->row[ROW_PAGE_CACHE] = page_cache_bytes(ask);
     out->row[ROW_MODEL] = ask->model_bytes;
     out->row[ROW_TOKENIZER] = ask->tokenizer_bytes;
     out->row[ROW_VECTORS] = x->need.vectors;

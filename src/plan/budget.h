@@ -16,7 +16,6 @@ struct budget_ask {              /* what was asked; -1 or BUDGET_AUTO = free to 
     int32_t max_logits;          /* rows of logits per pass; -1 = as many as a tenth of the budget allows */
     uint64_t resident_bytes, expert_cache_bytes; /* less than what must be there means that */
     enum kv_type kv;
-    enum file_direct direct;
 };
 
 struct budget {                  /* what was decided */

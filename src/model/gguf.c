@@ -121,6 +121,20 @@ const char *gguf_type_name(enum gguf_type t)
     return (unsigned)t < sizeof names / sizeof names[0] ? names[t] : "?";
 }
 
+const char *gguf_types_that_run(char *dst, size_t cap)
+{
+    size_t n = 0;
+
+    dst[0] = 0;
+    for (uint32_t id = 0; id < FORMAT_LIMIT && n < cap; id++) {
+        const struct format_info *f = format_info(id);
+
+        if (f && f->runs)
+            n += (size_t)snprintf(dst + n, cap - n, "%s%s", n ? ", " : "", f->name);
+    }
+    return dst;
+}
+
 /* Sets v from the little-endian bytes of one value. */
 int gguf_decode(enum gguf_type t, const unsigned char *b, struct gguf_kv *kv)
 {
@@ -367,20 +381,22 @@ static int check_type(struct header *h, struct gguf_tensor *t, const char *name)
 {
     const struct format_info *f = format_info(t->type);
     const char *foreign, *why = NULL;
+    char known[300];
 
     if (f && (f->runs || h->allow_foreign))
         return 0;
     foreign = format_foreign_name(t->type, &why);
+    gguf_types_that_run(known, sizeof known);
     if (foreign)
         return bad(h, LEAT_ERR_UNSUPPORTED,
                    "tensor '%s' is of type %s (%u): %s. The file is well formed up to here; this "
-                   "build runs " GGUF_TYPES_THAT_RUN,
-                   name, foreign, t->type, why ? why : "not supported by this build");
-    return bad(
-        h, LEAT_ERR_UNSUPPORTED,
-        "tensor '%s' is of type number %d, which no GGUF version known to this build defines; the "
-        "file may come from a newer or another program. This build runs " GGUF_TYPES_THAT_RUN,
-        name, (int)t->type);
+                   "build runs %s",
+                   name, foreign, t->type, why ? why : "not supported by this build", known);
+    return bad(h, LEAT_ERR_UNSUPPORTED,
+               "tensor '%s' is of type number %d, which no GGUF version known to this build "
+               "defines; the file may come "
+               "from a newer or another program. This build runs %s",
+               name, (int)t->type, known);
 }
 
 /* Row and tensor bytes; every product checked before it is made. */

@@ -15,6 +15,8 @@ enum gguf_type {
 };
 
 const char *gguf_type_name(enum gguf_type t); /* "u32", "string", ... */
+/* "F32, F16, Q4_0, ...": the tensor types with kernels, for messages. */
+const char *gguf_types_that_run(char *dst, size_t cap);
 
 struct gguf_kv {
     const char *key;       /* NUL-terminated, checked UTF-8 without NUL */

@@ -7,8 +7,6 @@
 
 #define GGUF_WINDOW (64u << 10)
 
-#define GGUF_TYPES_THAT_RUN "F32, F16, BF16, Q4_0, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, MXFP4"
-
 struct gguf_names { /* gguf.index */
     struct name_index keys, tensors;
 };

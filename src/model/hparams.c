@@ -32,8 +32,10 @@ static int check_layers(const struct hparams *h, const char *what, struct leat_e
             return error_set(e, LEAT_ERR_FORMAT, "%s: %d heads of %d values are more than %d", what,
                              H, h->head_k > h->head_v ? h->head_k : h->head_v, WIDTH_MOST);
         if (h->n_ff[i] < 1 && !(h->sparse[i] && h->n_ff_expert > 0))
-            return error_set(e, LEAT_ERR_FORMAT, "%s: layer %d has a feed-forward width of 0", what,
-                             i);
+            return error_set(e, LEAT_ERR_FORMAT,
+                             "%s: layer %d has a feed-forward width (feed_forward_length, "
+                             "intermediate_size) of 0",
+                             what, i);
         if (h->windowed[i] && h->window < 1)
             return error_set(e, LEAT_ERR_FORMAT,
                              "%s: layer %d is a sliding-window layer, but the window is %d", what,

@@ -76,20 +76,19 @@ int resolve_check_type(struct build *b, const struct tensor *t)
 {
     const struct format_info *f = t->format == FORMAT_FOREIGN ? NULL : format_info(t->format);
     int64_t same = 0;
-    char name[300], q[500];
+    char name[300], q[500], known[300];
 
     if (f && f->runs)
         return 0;
     for (int64_t i = 0; i < b->d->n_tensors; i++)
         same += strcmp(b->d->tensors[i].type_name, t->type_name) == 0;
     return error_set(b->e, LEAT_ERR_UNSUPPORTED,
-                     "%s: tensor '%s' is of type %s (%lld tensors are), for which this "
-                     "build has no kernels; it runs F32, F16, BF16, Q4_0, Q5_0, Q5_1, Q8_0, Q4_K, "
-                     "Q5_K, Q6_K and "
-                     "MXFP4. The model itself is complete",
+                     "%s: tensor '%s' is of type %s (%lld tensors are), for which this build has "
+                     "no kernels; it runs %s. "
+                     "The model itself is complete",
                      container_name(b, q, sizeof q),
                      error_quote(name, sizeof name, t->name, strlen(t->name)), t->type_name,
-                     (long long)same);
+                     (long long)same, gguf_types_that_run(known, sizeof known));
 }
 
 /* ---- units and vectors ---- */

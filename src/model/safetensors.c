@@ -96,7 +96,7 @@ static const struct dtype *dtype_find(const char *name)
 
 static int read_dtype(struct reader *r, struct tensor *t, const struct dtype **out)
 {
-    char q[80], text[160];
+    char q[80], name[300];
     int event = json_pull_next(&r->pull, r->e);
 
     if (event < 0)
@@ -106,9 +106,11 @@ static int read_dtype(struct reader *r, struct tensor *t, const struct dtype **o
     *out = strlen(r->pull.text) == r->pull.text_len ? dtype_find(r->pull.text) : NULL;
     if (*out)
         return 0;
-    snprintf(text, sizeof text, "dtype '%s' is unknown to this build",
-             error_quote(q, sizeof q, r->pull.text, r->pull.text_len));
-    return bad_tensor(r, t, text);
+    return json_fail(
+        &r->pull, r->e, LEAT_ERR_UNSUPPORTED,
+        "tensor '%s': dtype '%s' is not known to this build (F32, F16, BF16 and 17 others are)",
+        error_quote(name, sizeof name, t->name, strlen(t->name)),
+        error_quote(q, sizeof q, r->pull.text, r->pull.text_len));
 }
 
 /* A list of whole numbers >= 0; at most `most` of them. */
@@ -154,7 +156,7 @@ static int set_shape(struct reader *r, struct tensor *t, const struct dtype *dt,
     for (int i = 0; i < TENSOR_DIMS; i++)
         t->dims[i] = i < n ? shape[n - 1 - i] : 1;
     for (int i = 0; i < n; i++)
-        if (!checked_mul(count, t->dims[i], &count))
+        if (!checked_mul(count, shape[i], &count))
             return bad_tensor(r, t, "the number of values is too large");
     if (!checked_mul(count, dt->bits, &bits))
         return bad_tensor(r, t, "the number of bytes is too large");
@@ -400,11 +402,10 @@ static int check_cover(struct reader *r)
 
         if (t->offset != at) {
             snprintf(text, sizeof text,
-                     "tensor '%s' starts at data offset %" PRIu64 ", but %s %" PRIu64,
+                     "tensor '%s' starts at data offset %" PRIu64
+                     ", but the data before it end at %" PRIu64 ": %s",
                      error_quote(q, sizeof q, t->name, strlen(t->name)), t->offset - r->data,
-                     t->offset < at ? "overlaps the tensor before it, which ends at"
-                                    : "the data before it end at (a hole is not legal)",
-                     at - r->data);
+                     at - r->data, t->offset < at ? "they overlap" : "a hole, which is not legal");
             rc = bad(r, text);
         }
         at = t->offset + t->bytes;

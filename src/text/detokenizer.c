@@ -54,6 +54,25 @@ static void put_text(struct out *o, const struct tokenizer *t, const char *s, si
     put(o, s + i, n - i);
 }
 
+/* The spelling to decode: an added token that normalising changed stands for the changed one. */
+static const char *spelling(const struct tokenizer *t, int32_t id, size_t *n)
+{
+    uint32_t lo = 0, hi = t->n_renamed;
+    while (lo < hi) {
+        uint32_t mid = lo + (hi - lo) / 2;
+        const struct added_token *r = &t->renamed[mid];
+        if ((int32_t)r->id == id) {
+            *n = r->len;
+            return r->text;
+        }
+        if ((int32_t)r->id < id)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return vocab_text(&t->vocab, id, n);
+}
+
 size_t tokenizer_piece(const struct tokenizer *t, int32_t id, bool special, char *dst, size_t cap)
 {
     struct out o = {dst, cap, 0};
@@ -61,7 +80,7 @@ size_t tokenizer_piece(const struct tokenizer *t, int32_t id, bool special, char
         return 0;
     uint32_t flags = t->vocab.flags[id];
     size_t n;
-    const char *s = vocab_text(&t->vocab, id, &n);
+    const char *s = spelling(t, id, &n);
     int byte;
     if (flags & (TOKEN_CONTROL | TOKEN_UNKNOWN | TOKEN_UNUSED)) {
         if (special)

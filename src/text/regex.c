@@ -9,7 +9,7 @@
 #define JIT_STACK_MIN  (32u << 10)
 #define JIT_STACK_MAX  (16u << 20)
 #define HEAP_LIMIT_KIB (64u << 10)
-#define MATCH_LIMIT    100000000u
+#define MATCH_LIMIT    20000000u
 
 struct regex {
     pcre2_code *code;

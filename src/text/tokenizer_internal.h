@@ -28,6 +28,9 @@ struct tokenizer {
     struct splitter splitter;
     struct added_set added;            /* found in the text as it is given */
     struct added_set added_normalized; /* found in the normalised text */
+    struct added_token *renamed;       /* those of them that normalising changes, by id: they are
+                                          decoded as they were found */
+    uint32_t n_renamed;
 
     enum decode_kind decode;
     enum decode_strip strip;      /* what the start of a decoded text loses */

@@ -479,35 +479,61 @@ static int added_place_config(struct load *l)
     return 0;
 }
 
+/* One token that is found in normalised text. */
+static int added_normalized(struct load *l, const char *s, size_t n, int32_t id, uint32_t flags,
+                            struct normalize_work *work, struct regex_work *regex)
+{
+    struct tokenizer *t = l->t;
+    const char *changed = NULL;
+    size_t m = 0;
+    int rc = normalizer_run(&t->normalizer, work, regex, s, n, &changed, &m, l->e);
+    if (rc < 0 || m == 0) /* normalised away: it never matches */
+        return rc;
+    if (m == n && memcmp(s, changed, n) == 0) {
+        added_add(&t->added_normalized, s, n, id, flags);
+        return 0;
+    }
+    changed = arena_copy(&t->arena, changed, m, l->e);
+    if (!changed)
+        return LEAT_ERR_MEMORY;
+    added_add(&t->added_normalized, changed, m, id, flags);
+    t->renamed[t->n_renamed++] = t->added_normalized.token[t->added_normalized.n - 1];
+    if (m > t->vocab.longest)
+        t->vocab.longest = m;
+    return 0;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    return (int)((const struct added_token *)a)->id - (int)((const struct added_token *)b)->id;
+}
+
 static int added_collect(struct load *l)
 {
     struct tokenizer *t = l->t;
     struct normalize_work work = {0};
     struct regex_work regex = {0};
-    int rc = added_open(&t->added, &t->arena, (uint32_t)l->added_n, l->e);
-    bool normalize = t->normalizer.n > 0;
-    rc = rc < 0 ? rc
-                : added_open(&t->added_normalized, &t->arena, normalize ? (uint32_t)l->added_n : 0,
-                             l->e);
+    uint32_t normalized = 0, n = (uint32_t)l->added_n;
+    for (const struct token_extra *x = l->added; x && t->normalizer.n > 0; x = x->next)
+        normalized += x->normalized;
+    int rc = added_open(&t->added, &t->arena, n - normalized, l->e);
+    rc = rc < 0 ? rc : added_open(&t->added_normalized, &t->arena, normalized, l->e);
+    t->renamed = arena_array(&t->arena, normalized, sizeof *t->renamed, 8, l->e);
+    if (rc == 0 && !t->renamed)
+        rc = LEAT_ERR_MEMORY;
     for (const struct token_extra *x = l->added; x && rc == 0; x = x->next) {
-        size_t n;
-        const char *s = vocab_text(&t->vocab, x->id, &n), *changed;
+        size_t len;
+        const char *s = vocab_text(&t->vocab, x->id, &len);
         uint32_t flags = (x->lstrip ? ADDED_LSTRIP : 0u) | (x->rstrip ? ADDED_RSTRIP : 0u) |
                          (x->single_word ? ADDED_SINGLE_WORD : 0u) |
                          (t->vocab.flags[x->id] & TOKEN_CONTROL ? ADDED_SPECIAL : 0u);
-        if (!x->normalized || !normalize) {
-            added_add(&t->added, s, n, x->id, flags);
-            continue;
-        }
-        rc = normalizer_run(&t->normalizer, &work, &regex, s, n, &changed, &n, l->e);
-        if (rc < 0 || n == 0) /* normalised away: it never matches */
-            continue;
-        changed = arena_copy(&t->arena, changed, n, l->e);
-        if (changed)
-            added_add(&t->added_normalized, changed, n, x->id, flags);
+        if (x->normalized && t->normalizer.n > 0)
+            rc = added_normalized(l, s, len, x->id, flags, &work, &regex);
         else
-            rc = LEAT_ERR_MEMORY;
+            added_add(&t->added, s, len, x->id, flags);
     }
+    if (t->n_renamed)
+        qsort(t->renamed, t->n_renamed, sizeof *t->renamed, by_id);
     normalize_work_free(&work);
     regex_work_free(&regex);
     return rc;

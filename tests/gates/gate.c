@@ -202,8 +202,8 @@ static void gate_beside(const char *model, int others, const char *memory)
     char sessions[16], name[96], n_text[16];
     snprintf(sessions, sizeof sessions, "%d", others + 1);
     snprintf(n_text, sizeof n_text, "%d", N_GEN);
-    struct setting s[MAX_SET] = {{"sessions", sessions}, {"predict", n_text}, {"temp", "0"}, {"ignore_eos", "true"}, {"context", "256"}, {"threads", "2"}};
-    int n = 6;
+    struct setting s[MAX_SET] = {{"sessions", sessions}, {"predict", n_text}, {"temp", "0"}, {"ignore_eos", "true"}, {"context", "256"}, {"threads", "2"}, {"ubatch", "64"}};
+    int n = 7;
     if (memory)
         s[n++] = (struct setting){"memory", memory};
     struct leat_params *p = make_params(s, n);
@@ -348,8 +348,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < 3; i++)
         gate_beside(model, beside[i], NULL);
     {
-        const struct setting b[] = {{"sessions", "8"}, {"predict", predict}, {"temp", "0"}, {"ignore_eos", "true"}, {"context", "256"}, {"threads", "2"}};
-        snprintf(value, sizeof value, "%llu", (unsigned long long)(smallest(model, b, 6) + (1u << 20)));
+        const struct setting b[] = {{"sessions", "8"}, {"predict", predict}, {"temp", "0"}, {"ignore_eos", "true"}, {"context", "256"}, {"threads", "2"}, {"ubatch", "64"}};
+        snprintf(value, sizeof value, "%llu", (unsigned long long)(smallest(model, b, 7) + (1u << 20)));
         gate_beside(model, 7, value);
     }
     free(ref.logits);

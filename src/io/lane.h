@@ -12,6 +12,8 @@
 
 #include "file.h"
 
+#define LANES_MAX 64
+
 struct lane_request {
     struct file *file;
     uint64_t offset, bytes; /* the wanted bytes */
@@ -50,7 +52,7 @@ struct lanes;
 /* What so many lanes hold beside the memory that they read into: stacks, and the page cache that a
  * buffered read causes before it is dropped (a file may turn to buffered reads at any time). */
 uint64_t lanes_bytes(int32_t lanes);
-int lanes_open(int32_t lanes, struct lanes **out, struct leat_error *e); /* 1..64 */
+int lanes_open(int32_t lanes, struct lanes **out, struct leat_error *e); /* 1..LANES_MAX */
 void lanes_close(struct lanes *l); /* waits for reads in flight; queued ones are dropped */
 int32_t lanes_count(const struct lanes *l);
 /* Never blocks, never fails: a failing read is reported by its request. */

@@ -5,7 +5,6 @@
 
 #include "lane.h"
 
-#define LANES_MAX 64
 /* A buffered read goes in steps of this, each dropped from the page cache before the next. */
 #define LANE_BUFFERED_STEP (UINT64_C(256) << 10)
 

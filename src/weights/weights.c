@@ -76,8 +76,9 @@ int weights_need(const struct model *m, int32_t lanes, int32_t width, struct wei
     (void)
         width; /* rows are gathered straight into the caller's memory, through buffers that do not grow with it */
     *out = (struct weights_need){0};
-    if (lanes < 1 || lanes > 64)
-        return error_set(e, LEAT_ERR_USAGE, "lanes: %d is out of bounds (1 to 64)", (int)lanes);
+    if (lanes < 1 || lanes > LANES_MAX)
+        return error_set(e, LEAT_ERR_USAGE, "lanes: %d is out of bounds (1 to %d)", (int)lanes,
+                         LANES_MAX);
     rc = check_model(m, e);
     if (!rc)
         rc = expert_layout(m, &l, e);
@@ -165,8 +166,9 @@ int weights_open(const struct weights_config *c, struct weights **out, struct le
     int rc;
 
     *out = NULL;
-    if (c->lanes < 1 || c->lanes > 64)
-        return error_set(e, LEAT_ERR_USAGE, "lanes: %d is out of bounds (1 to 64)", (int)c->lanes);
+    if (c->lanes < 1 || c->lanes > LANES_MAX)
+        return error_set(e, LEAT_ERR_USAGE, "lanes: %d is out of bounds (1 to %d)", (int)c->lanes,
+                         LANES_MAX);
     if (!policy)
         return error_set(e, LEAT_ERR_USAGE, "no such eviction policy (known: decay, lru)");
     rc = check_model(c->model, e);

@@ -38,7 +38,7 @@ struct weights_need {
     uint64_t stream_good;  /* a ring that hides reads well */
     uint64_t experts_min;  /* working slots with no cache at all */
     uint64_t experts_all;
-    uint64_t rows;  /* ROW_ROWS, for width tokens */
+    uint64_t rows;  /* ROW_ROWS: read buffers; they do not grow with width */
     uint64_t lanes; /* ROW_LANES */
 };
 int weights_need(const struct model *m, int32_t lanes, int32_t width, struct weights_need *out,

@@ -362,6 +362,51 @@ static void test_order_and_take_back(void **state)
     lanes_close(l);
 }
 
+/* Reads nothing, so that the memory and the file need not be there. */
+static uint64_t largest_call, called;
+static ssize_t pretend(int fd, void *dst, size_t n, off_t offset, bool direct)
+{
+    (void)fd;
+    (void)dst;
+    (void)offset;
+    if (direct)
+        assert_true(((uintptr_t)dst | n | (uint64_t)offset) % 4096 == 0);
+    largest_call = n > largest_call ? n : largest_call;
+    called += n;
+    return (ssize_t)n;
+}
+
+static void test_over_2_gib(void **state)
+{
+    const uint64_t want = (UINT64_C(5) << 30) + 12345, offset = 777;
+    void *far =
+        mmap(NULL, want + 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct file *f;
+
+    (void)state;
+    assert_true(far != MAP_FAILED);
+    scratch_write("sparse", bytes, 10);
+    assert_int_equal(truncate(scratch_path("sparse"), (off_t)(UINT64_C(6) << 30)), 0);
+    assert_int_equal(file_open(scratch_path("sparse"), &f, &err), 0);
+    for (int direct = 0; direct < 2; direct++) {
+        struct lanes *l;
+        struct lane_request r = {.file = f, .offset = offset, .bytes = want, .dst = far}, *done;
+
+        assert_int_equal(file_set_direct(f, direct ? FILE_DIRECT_AUTO : FILE_DIRECT_OFF, &err), 0);
+        lane_fault_pread = pretend;
+        largest_call = called = 0;
+        l = open_lanes(1);
+        lanes_submit(l, &r);
+        assert_int_equal(lanes_reap(l, &done, 1, true), 1);
+        lanes_close(l);
+        assert_int_equal(r.code, 0);
+        assert_true(largest_call < UINT64_C(1) << 31);
+        assert_int_equal(called, file_is_direct(f) ? lane_window(offset, want) : want);
+    }
+    file_close(f);
+    munmap(far, want + 8192);
+}
+
 static void *wake_when_reading(void *arg)
 {
     while (sem_wait(&fault.entered))
@@ -403,6 +448,7 @@ int main(void)
         cmocka_unit_test_teardown(test_einval, no_fault),
         cmocka_unit_test_teardown(test_truncated, no_fault),
         cmocka_unit_test_teardown(test_order_and_take_back, no_fault),
+        cmocka_unit_test_teardown(test_over_2_gib, no_fault),
         cmocka_unit_test_teardown(test_wake_and_close, no_fault),
     };
 

@@ -31,5 +31,5 @@ for f in act_scalar format format_unpack half kernels_select matmul_scalar ops_s
     compile $f "$wide"
 done
 for t in formats matmul; do
-    $cc $flags "$tests/test_$t.c" $objects -static -lm -lpthread -o "$out/test_$t"
+    $cc $flags -O1 "$tests/test_$t.c" $objects -static -lm -lpthread -o "$out/test_$t"
 done

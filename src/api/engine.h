@@ -55,7 +55,7 @@ int api_params_open(struct param_set *s, struct leat_error *e);
 uint64_t process_bytes(uint64_t rss_before, uint64_t rss_now, uint64_t ledger_held, int32_t threads,
                        uint64_t ceiling_bytes, uint64_t weight_bytes);
 /* The process row differs by so much between runs of the same program; a refusal names a figure that covers it. */
-#define PROCESS_SLACK (UINT64_C(512) << 10)
+#define PROCESS_SLACK (UINT64_C(1) << 20)
 
 void plan_report(const struct budget *b, const struct budget_ask *ask, const struct weights_need *need, struct leat_plan *out);
 

@@ -610,7 +610,7 @@ static int read_counts(struct header *h, uint64_t *n_tensors, uint64_t *n_kv)
 static int read_header(struct header *h)
 {
     struct gguf *g = h->g;
-    uint64_t n_tensors, n_kv;
+    uint64_t n_tensors = 0, n_kv = 0;
     int rc = read_counts(h, &n_tensors, &n_kv);
 
     if (rc)

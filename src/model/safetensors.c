@@ -461,7 +461,7 @@ int safetensors_read(struct file *f, int32_t file, struct arena *a, struct tenso
 {
     struct reader r = {
         .file = f, .file_index = file, .arena = a, .list = list, .first = list->n, .e = e};
-    uint64_t length;
+    uint64_t length = 0;
     int rc = read_length(&r, &length);
 
     if (rc)

@@ -94,26 +94,37 @@ X8_INLINE enum panel_sums sums_of(enum format f)
 
 /* ---- 32-element formats ---- */
 
-/* acc[t] += the block's term for every token. */
+/* One token's term of a block of eight rows, added to acc. x, dx, sums: the token's. */
+X8_INLINE __m256 term32(enum format f, const struct x8_block32 *w, const int8_t *x, const float *dx,
+                        const char *sums, __m256 acc)
+{
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i dot = dot32(f, w->w, x, ones, ones);
+    if (sums_of(f) == PANEL_BIAS)
+        dot = _mm256_add_epi32(dot, spread_int(sums));
+    __m256 v = _mm256_mul_ps(w->d, _mm256_cvtepi32_ps(dot));
+    if (f == FORMAT_Q5_1)
+        v = _mm256_add_ps(v, _mm256_mul_ps(w->m, _mm256_castsi256_ps(spread_int(sums))));
+    return _mm256_add_ps(acc, _mm256_mul_ps(_mm256_set1_ps(*dx), v));
+}
+
+/* acc[t] += the block's term for every token. few: tokens is a constant. */
 X8_INLINE void block32(enum format f, const struct x8_rows *r, const struct panel *p, int32_t b,
-                       int32_t tokens, __m256 *acc)
+                       int32_t tokens, bool few, __m256 *acc)
 {
     struct x8_block32 w;
     x8_unpack32(f, r, &w);
-    const __m256i ones = _mm256_set1_epi16(1);
     const int8_t *x = p->x + (size_t)b * (size_t)tokens * 32;
     const float *dx = p->scale + (size_t)b * (size_t)tokens;
     const char *sums = (const char *)p->sums + (size_t)b * (size_t)tokens * 4;
-    for (int32_t t = 0; t < tokens; t++) {
-        __m256i dot = dot32(f, w.w, x + 32 * (size_t)t, ones, ones);
-        if (sums_of(f) == PANEL_BIAS)
-            dot = _mm256_add_epi32(dot, spread_int(sums + 4 * (size_t)t));
-        __m256 v = _mm256_mul_ps(w.d, _mm256_cvtepi32_ps(dot));
-        if (f == FORMAT_Q5_1)
-            v = _mm256_add_ps(
-                v, _mm256_mul_ps(w.m, _mm256_castsi256_ps(spread_int(sums + 4 * (size_t)t))));
-        acc[t] = _mm256_add_ps(acc[t], _mm256_mul_ps(_mm256_set1_ps(dx[t]), v));
+    if (few) {
+#pragma GCC unroll 4
+        for (int32_t t = 0; t < tokens; t++)
+            acc[t] = term32(f, &w, x + 32 * t, dx + t, sums + 4 * t, acc[t]);
+        return;
     }
+    for (int32_t t = 0; t < tokens; t++)
+        acc[t] = term32(f, &w, x + 32 * (size_t)t, dx + t, sums + 4 * (size_t)t, acc[t]);
 }
 
 /* ---- 256-element formats ---- */
@@ -164,52 +175,60 @@ X8_INLINE __m256i group_scale(enum format f, const struct x8_scales256 *h, int g
 
 enum { SUM_BYTES_K = 16, SUM_BYTES_Q6_K = 32 };
 
-/* One token: levels go from the block through registers into the sum. */
-X8_INLINE __m256 superblock_one(enum format f, const struct x8_rows *r, const struct panel *p,
-                                int32_t s, size_t block_bytes, __m256 acc)
+/* Few tokens: levels go from the block through registers into the sums. */
+X8_INLINE void superblock_few(enum format f, const struct x8_rows *r, const struct panel *p,
+                              int32_t s, const int tokens, size_t block_bytes, __m256 *acc)
 {
     const int groups = f == FORMAT_Q6_K ? 4 : 2;
-    const int8_t *x = p->x + 256 * (size_t)s;
+    const int8_t *x = p->x + (size_t)s * (size_t)tokens * 256;
     struct x8_scales256 h;
     x8_scales256(f, r, &h);
-    __m256i high[2][4], sum = _mm256_setzero_si256(), factors[8];
+    __m256i high[2][4], sum[PANEL_FEW], factors[8];
     x8_high256(f, r, 0, high[0]);
     x8_high256(f, r, 1, high[1]);
 #pragma GCC unroll 4
+    for (int t = 0; t < tokens; t++)
+        sum[t] = _mm256_setzero_si256();
+#pragma GCC unroll 4
     for (int quarter = 0; quarter < 8 / groups; quarter++) {
-        __m256i part[4] = {sum, sum, sum, sum}; /* set below */
+        __m256i first[2][PANEL_FEW]; /* Q4_K: the first half's products, which fit int16 with the second's */
 #pragma GCC unroll 2
         for (int half = 0; half < 2; half++) {
             __m256i w[4][4];
             x8_levels256(f, r, quarter, half, high[half], w);
 #pragma GCC unroll 4
             for (int g = 0; g < groups; g++) {
-                x8_prefetch(r, 8 * block_bytes, (size_t)(groups * (2 * quarter + half) + g), 16);
                 int group = groups * quarter + g;
-                const int8_t *xg = x + 32 * group + 16 * half;
-                if (f == FORMAT_Q4_K) { /* both halves fit int16 */
-                    __m256i d = products4(w[g], xg);
-                    part[g] = half == 0 ? d : _mm256_add_epi16(part[g], d);
-                    if (half == 1)
-                        sum = _mm256_add_epi32(
-                            sum, _mm256_madd_epi16(part[g], group_scale(f, &h, group, 0)));
-                } else if (f == FORMAT_Q5_K) {
-                    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(products4(w[g], xg),
-                                                                  group_scale(f, &h, group, 0)));
-                } else {
-                    __m256i scale = group_scale(f, &h, group, half);
-                    sum = _mm256_add_epi32(
-                        sum, _mm256_add_epi32(
-                                 _mm256_madd_epi16(products2(w[g], xg), scale),
-                                 _mm256_madd_epi16(products2(w[g] + 2, xg + 8), scale)));
+                __m256i scale = group_scale(f, &h, group, half);
+                x8_prefetch(r, 8 * block_bytes, (size_t)(groups * (2 * quarter + half) + g), 16);
+#pragma GCC unroll 4
+                for (int t = 0; t < tokens; t++) {
+                    const int8_t *xg = x + 32 * (group * tokens + t) + 16 * half;
+                    __m256i d;
+                    if (f == FORMAT_Q6_K) {
+                        d = _mm256_add_epi32(_mm256_madd_epi16(products2(w[g], xg), scale),
+                                             _mm256_madd_epi16(products2(w[g] + 2, xg + 8), scale));
+                    } else if (f == FORMAT_Q5_K) {
+                        d = _mm256_madd_epi16(products4(w[g], xg), scale);
+                    } else if (half == 0) {
+                        first[g][t] = products4(w[g], xg);
+                        continue;
+                    } else {
+                        d = _mm256_add_epi16(first[g][t], products4(w[g], xg));
+                        d = _mm256_madd_epi16(d, scale);
+                    }
+                    sum[t] = _mm256_add_epi32(sum[t], d);
                 }
             }
         }
     }
     min_factors(f, &h, factors);
     size_t sum_bytes = f == FORMAT_Q6_K ? SUM_BYTES_Q6_K : SUM_BYTES_K;
-    __m256i min = min_sum(f, factors, (const char *)p->sums + (size_t)s * sum_bytes);
-    return superblock_end(f, &h, sum, min, p->scale[s], acc);
+    const char *sums = (const char *)p->sums + (size_t)s * (size_t)tokens * sum_bytes;
+#pragma GCC unroll 4
+    for (int t = 0; t < tokens; t++)
+        acc[t] = superblock_end(f, &h, sum[t], min_sum(f, factors, sums + (size_t)t * sum_bytes),
+                                p->scale[s * tokens + t], acc[t]);
 }
 
 /* Working memory of one superblock with many tokens. */
@@ -276,17 +295,17 @@ _Static_assert(PANEL_BYTES + sizeof(struct work) <= MATMUL_SCRATCH_BYTES, "scrat
 
 /* All blocks of the panel for eight rows; acc goes on from its present values. */
 X8_INLINE void walk_blocks(enum format f, struct x8_rows *r, const struct panel *p, int32_t tokens,
-                           size_t block_bytes, bool is32, struct work *work, __m256 *acc)
+                           bool few, size_t block_bytes, bool is32, struct work *work, __m256 *acc)
 {
     if (is32) {
         for (int32_t b = 0; b < p->cols / 32; b++, x8_advance(r, block_bytes)) {
             x8_prefetch(r, 8 * block_bytes, 0, 1);
-            block32(f, r, p, b, tokens, acc);
+            block32(f, r, p, b, tokens, few, acc);
         }
     } else {
         for (int32_t s = 0; s < p->cols / 256; s++, x8_advance(r, block_bytes)) {
-            if (tokens == 1)
-                acc[0] = superblock_one(f, r, p, s, block_bytes, acc[0]);
+            if (few)
+                superblock_few(f, r, p, s, tokens, block_bytes, acc);
             else
                 superblock_many(f, r, p, s, tokens, block_bytes, &work->wide, acc);
         }
@@ -294,7 +313,7 @@ X8_INLINE void walk_blocks(enum format f, struct x8_rows *r, const struct panel 
 }
 
 X8_INLINE void walk_rows(enum format f, const struct panel_call *c, size_t block_bytes, bool is32,
-                         int32_t tokens)
+                         int32_t tokens, bool few)
 {
     struct work *work = c->work;
     const uint8_t *w = (const uint8_t *)c->m->w + c->at;
@@ -304,22 +323,33 @@ X8_INLINE void walk_rows(enum format f, const struct panel_call *c, size_t block
         float *y = c->m->y + (size_t)c->token * stride + (size_t)row;
         struct x8_rows r;
         x8_start(&r, w, c->m->row_bytes, row, n, c->row_end);
-        __m256 one, *acc = tokens == 1 ? &one : work->acc;
+        __m256 in_registers[PANEL_FEW], *acc = few ? in_registers : work->acc;
         for (int32_t t = 0; t < tokens; t++)
-            acc[t] = c->first ? _mm256_setzero_ps() : x8_read(y + (size_t)t * stride, n);
-        walk_blocks(f, &r, c->p, tokens, block_bytes, is32, work, acc);
+            acc[t] = c->first || t >= c->p->valid ? _mm256_setzero_ps()
+                                                  : x8_read(y + (size_t)t * stride, n);
+        walk_blocks(f, &r, c->p, tokens, few, block_bytes, is32, work, acc);
         for (int32_t t = 0; t < tokens; t++)
-            x8_write(y + (size_t)t * stride, acc[t], n);
+            if (t < c->p->valid)
+                x8_write(y + (size_t)t * stride, acc[t], n);
     }
 }
 
 #define WALK(name, f, bytes, is32)                                                                 \
     static void walk_##name(const struct panel_call *c)                                            \
     {                                                                                              \
-        if (c->p->tokens == 1)                                                                     \
-            walk_rows(f, c, bytes, is32, 1);                                                       \
-        else                                                                                       \
-            walk_rows(f, c, bytes, is32, c->p->tokens);                                            \
+        switch (c->p->tokens) {                                                                    \
+        case 1:                                                                                    \
+            walk_rows(f, c, bytes, is32, 1, true);                                                 \
+            break;                                                                                 \
+        case 2:                                                                                    \
+            walk_rows(f, c, bytes, is32, 2, true);                                                 \
+            break;                                                                                 \
+        case 4:                                                                                    \
+            walk_rows(f, c, bytes, is32, 4, true);                                                 \
+            break;                                                                                 \
+        default:                                                                                   \
+            walk_rows(f, c, bytes, is32, c->p->tokens, false);                                     \
+        }                                                                                          \
     }
 
 WALK(q4_0, FORMAT_Q4_0, 18, true)
@@ -337,6 +367,9 @@ static panel_rows *const walks[FORMAT_LIMIT] = {
     [FORMAT_Q5_K] = walk_q5_k, [FORMAT_Q6_K] = walk_q6_k,
 };
 
+/* Up to so many tokens go by fours: measured, docs/kernels.md. */
+enum { FEW_TOKENS_32 = 4, FEW_TOKENS_256 = 16 };
+
 void matmul_avx2(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch)
 {
     const struct format_info *info = format_info((uint32_t)m->format);
@@ -348,5 +381,5 @@ void matmul_avx2(const struct matmul *m, int32_t row_begin, int32_t row_end, voi
         matmul_scalar(m, row_begin, row_end, scratch);
     else
         panel_walk(m, row_begin, row_end, scratch, walks[m->format], sums_of(m->format),
-                   x8_offset(m->format));
+                   x8_offset(m->format), info->block == 32 ? FEW_TOKENS_32 : FEW_TOKENS_256);
 }

@@ -1,5 +1,5 @@
-/* Products of the integer formats for AVX-512 with VNNI. One token: eight rows in 256-bit vectors
- * (matmul_x8.h). Several: sixteen rows in 512-bit ones, each block unpacked once for the panel's
+/* Products of the integer formats for AVX-512 with VNNI. Up to four tokens: eight rows in 256-bit
+ * vectors (matmul_x8.h). More: sixteen rows in 512-bit ones, each block unpacked once for the panel's
  * tokens (matmul_panel.h). The order of every row and token is that of matmul_scalar.c, bit for
  * bit. Knows nothing of threads or of where weights come from.
  *
@@ -65,24 +65,27 @@ X8_INLINE __m512i dot16(__m512i sum, const __m512i *w, const int8_t *x, int n)
     return sum;
 }
 
-/* ---- one token, eight rows ---- */
+/* ---- few tokens, eight rows ---- */
 
-X8_INLINE __m256 block32_one(enum format f, const struct x8_rows *r, const struct panel *p,
-                             int32_t b, __m256 acc)
+X8_INLINE void block32_few(enum format f, const struct x8_rows *r, const struct panel *p,
+                           int32_t b, const int tokens, __m256 *acc)
 {
     struct x8_block32 w;
     unpack32(f, r, &w);
-    const int8_t *x = p->x + 32 * (size_t)b;
-    const char *sums = (const char *)p->sums + 4 * (size_t)b;
-    __m256i start = _mm256_setzero_si256();
-    if (sums_of(f) == PANEL_BIAS)
-        start = _mm256_set1_epi32(load_int(sums));
-    __m256i dot = _mm256_add_epi32(dot8(start, w.w, x, 4),
-                                   dot8(_mm256_setzero_si256(), w.w + 4, x + 16, 4));
-    __m256 v = _mm256_mul_ps(w.d, _mm256_cvtepi32_ps(dot));
-    if (f == FORMAT_Q5_1)
-        v = _mm256_add_ps(v, _mm256_mul_ps(w.m, _mm256_set1_ps(((const float *)p->sums)[b])));
-    return _mm256_add_ps(acc, _mm256_mul_ps(_mm256_set1_ps(p->scale[b]), v));
+#pragma GCC unroll 4
+    for (int t = 0; t < tokens; t++) {
+        size_t at = (size_t)b * (size_t)tokens + (size_t)t;
+        const int8_t *x = p->x + 32 * at;
+        __m256i start = _mm256_setzero_si256();
+        if (sums_of(f) == PANEL_BIAS)
+            start = _mm256_set1_epi32(load_int((const char *)p->sums + 4 * at));
+        __m256i dot = _mm256_add_epi32(dot8(start, w.w, x, 4),
+                                       dot8(_mm256_setzero_si256(), w.w + 4, x + 16, 4));
+        __m256 v = _mm256_mul_ps(w.d, _mm256_cvtepi32_ps(dot));
+        if (f == FORMAT_Q5_1)
+            v = _mm256_add_ps(v, _mm256_mul_ps(w.m, _mm256_set1_ps(((const float *)p->sums)[at])));
+        acc[t] = _mm256_add_ps(acc[t], _mm256_mul_ps(_mm256_set1_ps(p->scale[at]), v));
+    }
 }
 
 /* Scale of a group of 32 (Q4_K, Q5_K) or of half of one (Q6_K) as int32. */
@@ -101,20 +104,23 @@ X8_INLINE __m256i min_factors(const struct x8_scales256 *h, int i)
     return x8_pair_u(h->t[i / 2], 2 * (i % 2));
 }
 
-X8_INLINE __m256 superblock_one(enum format f, const struct x8_rows *r, const struct panel *p,
-                                int32_t s, size_t block_bytes, __m256 acc)
+X8_INLINE void superblock_few(enum format f, const struct x8_rows *r, const struct panel *p,
+                              int32_t s, const int tokens, size_t block_bytes, __m256 *acc)
 {
     const int groups = f == FORMAT_Q6_K ? 4 : 2;
-    const int8_t *x = p->x + 256 * (size_t)s;
-    const int32_t *bias = (const int32_t *)p->sums + 16 * (size_t)s; /* Q6_K */
+    const int8_t *x = p->x + (size_t)s * (size_t)tokens * 256;
+    const int32_t *bias = (const int32_t *)p->sums + (size_t)s * (size_t)tokens * 16; /* Q6_K */
     struct x8_scales256 h;
     x8_scales256(f, r, &h);
-    __m256i high[2][4], sum = _mm256_setzero_si256();
+    __m256i high[2][4], sum[PANEL_FEW];
     x8_high256(f, r, 0, high[0]);
     x8_high256(f, r, 1, high[1]);
 #pragma GCC unroll 4
+    for (int t = 0; t < tokens; t++)
+        sum[t] = _mm256_setzero_si256();
+#pragma GCC unroll 4
     for (int quarter = 0; quarter < 8 / groups; quarter++) {
-        __m256i part[4];
+        __m256i part[2][PANEL_FEW];
 #pragma GCC unroll 2
         for (int half = 0; half < 2; half++) {
             __m256i w[4][4];
@@ -122,53 +128,66 @@ X8_INLINE __m256 superblock_one(enum format f, const struct x8_rows *r, const st
 #pragma GCC unroll 4
             for (int g = 0; g < groups; g++) {
                 int group = groups * quarter + g;
-                const int8_t *xg = x + 32 * group + 16 * half;
+                __m256i scale = group_scale(f, &h, group, half);
                 x8_prefetch(r, 8 * block_bytes, (size_t)(groups * (2 * quarter + half) + g), 16);
-                if (f == FORMAT_Q6_K) {
-                    __m256i d = dot8(_mm256_set1_epi32(bias[2 * group + half]), w[g], xg, 4);
-                    sum = _mm256_add_epi32(
-                        sum, _mm256_mullo_epi32(d, group_scale(f, &h, group, half)));
-                } else if (half == 0) {
-                    part[g] = dot8(_mm256_setzero_si256(), w[g], xg, 4);
-                } else {
-                    part[g] = dot8(part[g], w[g], xg, 4);
-                    sum = _mm256_add_epi32(
-                        sum, _mm256_mullo_epi32(part[g], group_scale(f, &h, group, 0)));
+#pragma GCC unroll 4
+                for (int t = 0; t < tokens; t++) {
+                    const int8_t *xg = x + 32 * (group * tokens + t) + 16 * half;
+                    __m256i d;
+                    if (f == FORMAT_Q6_K) {
+                        d = dot8(_mm256_set1_epi32(bias[16 * t + 2 * group + half]), w[g], xg, 4);
+                    } else if (half == 0) {
+                        part[g][t] = dot8(_mm256_setzero_si256(), w[g], xg, 4);
+                        continue;
+                    } else {
+                        d = dot8(part[g][t], w[g], xg, 4);
+                    }
+                    sum[t] = _mm256_add_epi32(sum[t], _mm256_mullo_epi32(d, scale));
                 }
             }
         }
     }
-    __m256 v = _mm256_mul_ps(h.d, _mm256_cvtepi32_ps(sum));
-    if (f != FORMAT_Q6_K) {
-        const char *sums = (const char *)p->sums + 16 * (size_t)s;
-        __m256i min = _mm256_setzero_si256();
-        for (int i = 0; i < 4; i++)
-            min = _mm256_dpwssd_epi32(min, min_factors(&h, i),
-                                      _mm256_set1_epi32(load_int(sums + 4 * i)));
-        v = _mm256_sub_ps(v, _mm256_mul_ps(h.m, _mm256_cvtepi32_ps(min)));
+    const char *sums = (const char *)p->sums + 16 * (size_t)s * (size_t)tokens;
+#pragma GCC unroll 4
+    for (int t = 0; t < tokens; t++) {
+        __m256 v = _mm256_mul_ps(h.d, _mm256_cvtepi32_ps(sum[t]));
+        if (f != FORMAT_Q6_K) {
+            __m256i min = _mm256_setzero_si256();
+            for (int i = 0; i < 4; i++)
+                min = _mm256_dpwssd_epi32(min, min_factors(&h, i),
+                                          _mm256_set1_epi32(load_int(sums + 16 * t + 4 * i)));
+            v = _mm256_sub_ps(v, _mm256_mul_ps(h.m, _mm256_cvtepi32_ps(min)));
+        }
+        acc[t] = _mm256_add_ps(acc[t], _mm256_mul_ps(_mm256_set1_ps(p->scale[s * tokens + t]), v));
     }
-    return _mm256_add_ps(acc, _mm256_mul_ps(_mm256_set1_ps(p->scale[s]), v));
 }
 
-X8_INLINE void rows_one(enum format f, const struct panel_call *c, size_t block_bytes, bool is32)
+X8_INLINE void rows_few(enum format f, const struct panel_call *c, size_t block_bytes, bool is32,
+                        const int tokens)
 {
     const uint8_t *w = (const uint8_t *)c->m->w + c->at;
+    size_t stride = c->m->y_stride;
     for (int32_t row = c->row_begin; row < c->row_end; row += 8) {
         int32_t n = c->row_end - row < 8 ? c->row_end - row : 8;
-        float *y = c->m->y + (size_t)c->token * c->m->y_stride + (size_t)row;
+        float *y = c->m->y + (size_t)c->token * stride + (size_t)row;
         struct x8_rows r;
         x8_start(&r, w, c->m->row_bytes, row, n, c->row_end);
-        __m256 acc = c->first ? _mm256_setzero_ps() : x8_read(y, n);
+        __m256 acc[PANEL_FEW];
+        for (int t = 0; t < tokens; t++)
+            acc[t] = c->first || t >= c->p->valid ? _mm256_setzero_ps()
+                                                  : x8_read(y + (size_t)t * stride, n);
         if (is32) {
             for (int32_t b = 0; b < c->p->cols / 32; b++, x8_advance(&r, block_bytes)) {
                 x8_prefetch(&r, 8 * block_bytes, 0, 1);
-                acc = block32_one(f, &r, c->p, b, acc);
+                block32_few(f, &r, c->p, b, tokens, acc);
             }
         } else {
             for (int32_t s = 0; s < c->p->cols / 256; s++, x8_advance(&r, block_bytes))
-                acc = superblock_one(f, &r, c->p, s, block_bytes, acc);
+                superblock_few(f, &r, c->p, s, tokens, block_bytes, acc);
         }
-        x8_write(y, acc, n);
+        for (int t = 0; t < tokens; t++)
+            if (t < c->p->valid)
+                x8_write(y + (size_t)t * stride, acc[t], n);
     }
 }
 
@@ -342,10 +361,19 @@ X8_INLINE void rows_many(enum format f, const struct panel_call *c, size_t block
 #define WALK(name, f, bytes, is32)                                                                 \
     static void walk_##name(const struct panel_call *c)                                            \
     {                                                                                              \
-        if (c->p->tokens == 1)                                                                     \
-            rows_one(f, c, bytes, is32);                                                           \
-        else                                                                                       \
+        switch (c->p->tokens) {                                                                    \
+        case 1:                                                                                    \
+            rows_few(f, c, bytes, is32, 1);                                                        \
+            break;                                                                                 \
+        case 2:                                                                                    \
+            rows_few(f, c, bytes, is32, 2);                                                        \
+            break;                                                                                 \
+        case 4:                                                                                    \
+            rows_few(f, c, bytes, is32, 4);                                                        \
+            break;                                                                                 \
+        default:                                                                                   \
             rows_many(f, c, bytes, is32);                                                          \
+        }                                                                                          \
     }
 
 WALK(q4_0, FORMAT_Q4_0, 18, true)
@@ -363,6 +391,8 @@ static panel_rows *const walks[FORMAT_LIMIT] = {
     [FORMAT_Q5_K] = walk_q5_k, [FORMAT_Q6_K] = walk_q6_k,
 };
 
+enum { FEW_TOKENS = 7 }; /* measured, docs/kernels.md */
+
 void matmul_avx512(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch)
 {
     const struct format_info *info = format_info((uint32_t)m->format);
@@ -372,5 +402,5 @@ void matmul_avx512(const struct matmul *m, int32_t row_begin, int32_t row_end, v
         matmul_avx2(m, row_begin, row_end, scratch);
     else
         panel_walk(m, row_begin, row_end, scratch, walks[m->format], sums_of(m->format),
-                   offset_of(m->format));
+                   offset_of(m->format), FEW_TOKENS);
 }

@@ -12,6 +12,7 @@
 
 enum {
     PANEL_TOKENS = 64,
+    PANEL_FEW = 4,          /* up to so many the kernels keep their sums in registers */
     PANEL_COLS = 2048,      /* of more than one token */
     PANEL_COLS_ONE = 65536, /* of one token */
 };
@@ -27,7 +28,9 @@ enum panel_sums {
 };
 
 struct panel {
-    int32_t tokens, cols; /* of this panel */
+    int32_t tokens;       /* of this panel; three are held as four, the last one twice */
+    int32_t valid;        /* tokens that are really there */
+    int32_t cols;
     const int8_t *x;      /* [b][t][32] */
     const float *scale;   /* [b][t] or [s][t] */
     const void *sums;     /* by enum panel_sums */
@@ -98,13 +101,15 @@ static inline void panel_load(struct panel *p, const struct matmul *m, enum act_
 {
     struct act_layout l = act_layout_of(kind, m->cols);
     int32_t group = kind == ACT_Q8_32 ? 32 : 256, part = kind == ACT_Q8_32 ? 32 : 16;
-    p->tokens = tokens;
+    p->valid = tokens;
+    p->tokens = tokens = tokens == 3 ? 4 : tokens;
     p->cols = cols;
     const char *act = (const char *)m->act + (size_t)token * m->act_stride;
-    for (int32_t t = 0; t < tokens; t++)
-        panel_put_sums(p, sums, offset, t,
-                       (const int16_t *)(act + (size_t)t * m->act_stride + l.sums) + col / part);
     p->sums = p->sums_store;
+    for (int32_t t = 0; t < tokens; t++) {
+        const char *row = act + (size_t)(t < p->valid ? t : p->valid - 1) * m->act_stride;
+        panel_put_sums(p, sums, offset, t, (const int16_t *)(row + l.sums) + col / part);
+    }
     if (tokens == 1) {
         p->x = (const int8_t *)act + col;
         p->scale = (const float *)(act + l.scale) + col / group;
@@ -112,7 +117,7 @@ static inline void panel_load(struct panel *p, const struct matmul *m, enum act_
     }
     int32_t nb = cols / 32, ng = cols / group;
     for (int32_t t = 0; t < tokens; t++) {
-        const char *row = act + (size_t)t * m->act_stride;
+        const char *row = act + (size_t)(t < p->valid ? t : p->valid - 1) * m->act_stride;
         const int8_t *x = (const int8_t *)row + col;
         const float *scale = (const float *)(row + l.scale) + col / group;
         for (int32_t b = 0; b < nb; b++)
@@ -138,9 +143,11 @@ struct panel_call {
 typedef void panel_rows(const struct panel_call *c);
 
 /* Walks tokens and columns in panels. y carries the accumulators from one panel of columns to the
- * next, so the cut is not seen in any sum. */
+ * next, so the cut is not seen in any sum. Up to few_tokens go in panels of PANEL_FEW: unpacking
+ * the weights again is cheaper then than keeping sums in memory. */
 static inline void panel_walk(const struct matmul *m, int32_t row_begin, int32_t row_end,
-                              void *scratch, panel_rows *rows, enum panel_sums sums, int32_t offset)
+                              void *scratch, panel_rows *rows, enum panel_sums sums, int32_t offset,
+                              int32_t few_tokens)
 {
     const struct format_info *info = format_info((uint32_t)m->format);
     struct panel p;
@@ -148,6 +155,8 @@ static inline void panel_walk(const struct matmul *m, int32_t row_begin, int32_t
     struct panel_call c = {m, &p, 0, row_begin, row_end, 0, true, (char *)scratch + PANEL_BYTES};
     int32_t tiles = (m->tokens + PANEL_TOKENS - 1) / PANEL_TOKENS;
     int32_t tile = tiles > 0 ? (m->tokens + tiles - 1) / tiles : 0;
+    if (m->tokens <= few_tokens && tile > PANEL_FEW)
+        tile = PANEL_FEW;
     int32_t width = tile == 1 ? PANEL_COLS_ONE : PANEL_COLS;
     for (c.token = 0; c.token < m->tokens; c.token += tile) {
         int32_t nt = m->tokens - c.token < tile ? m->tokens - c.token : tile;

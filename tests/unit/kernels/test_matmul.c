@@ -401,7 +401,12 @@ static void test_tiers_integer(void **state)
             check_tiers(&p, 0);
             problem_free(&p);
         }
-        /* Wide, with many tokens: more than one panel of columns and of tokens. */
+        /* More than one panel of columns: of one token, of a few, and of many. */
+        for (int32_t tokens = 1; tokens <= 3; tokens++) {
+            struct problem p = problem_new(format, 9, 65536 + 768, tokens, 0, 12);
+            check_tiers(&p, 0);
+            problem_free(&p);
+        }
         struct problem p = problem_new(format, 18, 8448, MAX_TOKENS, 0, 14);
         check_tiers(&p, 0);
         problem_free(&p);

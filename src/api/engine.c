@@ -1,5 +1,6 @@
-/* Opening and closing an engine: headers and tokenizer first, then the budget, then every large piece of memory. Reads no
- * weights. One thread opens and one closes; between them only `cancelled` and `sessions` change. */
+/* Opening and closing an engine: headers and tokenizer first, then the budget, then every large
+ * piece of memory. Reads no weights. One thread opens and one closes; between them only
+ * `cancelled` and `sessions` change. */
 #include "engine.h"
 
 #include <stdio.h>
@@ -32,7 +33,8 @@ const char *leat_code_word(int code)
 
 /* ---- the plan, as callers see it ---- */
 
-void plan_report(const struct budget *b, const struct budget_ask *ask, const struct weights_need *need, struct leat_plan *out)
+void plan_report(const struct budget *b, const struct budget_ask *ask,
+                 const struct weights_need *need, struct leat_plan *out)
 {
     out->n_rows = 0;
     for (int i = 0; i < BUDGET_ROWS; i++) {
@@ -81,12 +83,14 @@ static int open_text(struct leat_engine *g, struct leat_error *e)
         return 0; /* evaluation works without one; whoever needs it gets the reason */
     }
     if (tokenizer_size(g->text.t) > m->n_vocab)
-        return error_set(e, LEAT_ERR_FORMAT, "the vocabulary has %d tokens and the embedding table only %d rows",
+        return error_set(e, LEAT_ERR_FORMAT,
+                         "the vocabulary has %d tokens and the embedding table only %d rows",
                          (int)tokenizer_size(g->text.t), (int)m->n_vocab);
     return 0;
 }
 
-static int open_headers(struct leat_engine *g, const char *path, struct opening *o, struct leat_error *e)
+static int open_headers(struct leat_engine *g, const char *path, struct opening *o,
+                        struct leat_error *e)
 {
     /* The ceiling comes into force with the budget, which needs what the headers say. */
     int code = ledger_open(UINT64_MAX, &g->ledger, e);
@@ -104,7 +108,9 @@ static int ask_ceiling(struct opening *o, struct leat_error *e)
     if (o->plan.ceiling_by_hand)
         return 0;
     if (o->plan.available_bytes == OS_UNKNOWN)
-        return error_set(e, LEAT_ERR_USAGE, "this system does not say how much memory is available; give a budget (--memory)");
+        return error_set(
+            e, LEAT_ERR_USAGE,
+            "this system does not say how much memory is available; give a budget (--memory)");
     o->ask.ceiling_bytes = budget_default_ceiling(o->plan.available_bytes);
     return 0;
 }
@@ -124,14 +130,16 @@ static int resolve(struct leat_engine *g, struct opening *o, struct leat_error *
     ask->kv = (enum kv_type)params_get(o->set, "kv_type")->i;
     ask->model_bytes = ledger_held(g->ledger, DOMAIN_HELD, ROW_MODEL);
     ask->tokenizer_bytes = ledger_held(g->ledger, DOMAIN_HELD, ROW_TOKENIZER);
-    ask->process_bytes = process_bytes(o->rss_before, os_rss(), ledger_total(g->ledger, DOMAIN_HELD), ask->threads,
-                                       ask->ceiling_bytes, g->model->total_bytes);
+    ask->process_bytes =
+        process_bytes(o->rss_before, os_rss(), ledger_total(g->ledger, DOMAIN_HELD), ask->threads,
+                      ask->ceiling_bytes, g->model->total_bytes);
     code = budget_resolve(g->model, ask, &g->budget, e);
     if (code == LEAT_ERR_MEMORY) {
         ask->process_bytes += PROCESS_SLACK;
         code = budget_resolve(g->model, ask, &g->budget, e);
     }
-    if (g->budget.total_bytes > 0 && weights_need(g->model, ask->lanes, g->budget.width, &need, NULL) == 0)
+    if (g->budget.total_bytes > 0 &&
+        weights_need(g->model, ask->lanes, g->budget.width, &need, NULL) == 0)
         plan_report(&g->budget, ask, &need, &o->plan);
     return code;
 }
@@ -141,7 +149,8 @@ static int obtain(struct leat_engine *g, const struct opening *o, struct leat_er
     const struct budget *b = &g->budget;
     const struct model *m = g->model;
     int code = ledger_set_ceiling(g->ledger, DOMAIN_HELD, o->ask.ceiling_bytes, e);
-    if (code < 0 || (code = ledger_charge(g->ledger, DOMAIN_HELD, ROW_PROCESS, b->row[ROW_PROCESS], e)) < 0)
+    if (code < 0 ||
+        (code = ledger_charge(g->ledger, DOMAIN_HELD, ROW_PROCESS, b->row[ROW_PROCESS], e)) < 0)
         return code;
     g->process_bytes = b->row[ROW_PROCESS];
     if ((code = team_open(o->ask.threads, &g->team, e)) < 0)
@@ -214,8 +223,8 @@ static void state_facts(struct leat_engine *g, const struct opening *o)
     };
 }
 
-int leat_open(const char *model, const struct leat_params *params, struct leat_plan *plan, struct leat_engine **out,
-              struct leat_error *e)
+int leat_open(const char *model, const struct leat_params *params, struct leat_plan *plan,
+              struct leat_engine **out, struct leat_error *e)
 {
     struct opening o = {.rss_before = os_rss(), .start_s = clock_now()};
     struct param_set defaults = {0};

@@ -1,5 +1,6 @@
-/* What an engine is made of, for the files of api/ only. Built and taken down in engine.c; facts and plan never change after
- * that; `sessions` is counted under the scheduler's pass lock, `cancelled` is set from anywhere. */
+/* What an engine is made of, for the files of api/ only. Built and taken down in engine.c; facts
+ * and plan never change after that; `sessions` is counted under the scheduler's pass lock,
+ * `cancelled` is set from anywhere. */
 #ifndef API_ENGINE_H
 #define API_ENGINE_H
 
@@ -25,7 +26,7 @@ struct leat_tokenizer {
 struct leat_engine {
     struct ledger *ledger;
     struct model *model;
-    struct leat_tokenizer text;         /* text.t NULL: none that works, tokenizer_error says why */
+    struct leat_tokenizer text; /* text.t NULL: none that works, tokenizer_error says why */
     struct leat_error tokenizer_error;
     const struct kernels *kernels;
     struct team *team;
@@ -34,8 +35,8 @@ struct leat_engine {
     struct decoder *decoder;
     struct scheduler *scheduler;
     atomic_bool cancelled;
-    int32_t sessions;                   /* open now */
-    uint64_t process_bytes;             /* charged to ROW_PROCESS */
+    int32_t sessions;       /* open now */
+    uint64_t process_bytes; /* charged to ROW_PROCESS */
     struct budget budget;
     struct leat_plan plan;
     struct leat_facts facts;
@@ -54,12 +55,15 @@ int api_params_open(struct param_set *s, struct leat_error *e);
 /* What the process holds beside the ledger's rows, and what that will grow to (process.c). */
 uint64_t process_bytes(uint64_t rss_before, uint64_t rss_now, uint64_t ledger_held, int32_t threads,
                        uint64_t ceiling_bytes, uint64_t weight_bytes);
-/* The process row differs by so much between runs of the same program; a refusal names a figure that covers it. */
+/* The process row differs by so much between runs of the same program; a refusal names a figure
+ * that covers it. */
 #define PROCESS_SLACK (UINT64_C(1) << 20)
 
-void plan_report(const struct budget *b, const struct budget_ask *ask, const struct weights_need *need, struct leat_plan *out);
+void plan_report(const struct budget *b, const struct budget_ask *ask,
+                 const struct weights_need *need, struct leat_plan *out);
 
 /* The vocabulary of an open model. */
-int model_tokenizer_open(const struct model *m, struct ledger *l, struct tokenizer **out, struct leat_error *e);
+int model_tokenizer_open(const struct model *m, struct ledger *l, struct tokenizer **out,
+                         struct leat_error *e);
 
 #endif

@@ -1,4 +1,5 @@
-/* The parameter table: the rooms' rows and the engine's own, joined; leat_params over them. One thread per set. */
+/* The parameter table: the rooms' rows and the engine's own, joined; leat_params over them. One
+ * thread per set. */
 #include <stdlib.h>
 
 #include "engine.h"
@@ -6,29 +7,75 @@
 #include "../plan/budget_params.h"
 #include "../session/sampling_params.h"
 
-#define USE LEAT_PARAM_ENGINE
+#define USE         LEAT_PARAM_ENGINE
 #define THREADS_MAX 256 /* TEAM_MAX */
-#define LANES_MAX 64
+#define LANES_MAX   64
 
-_Static_assert(BUDGET_PARAM_USE == LEAT_PARAM_ENGINE && SAMPLING_PARAM_USE == LEAT_PARAM_GENERATE, "bits of param.commands");
+_Static_assert(BUDGET_PARAM_USE == LEAT_PARAM_ENGINE && SAMPLING_PARAM_USE == LEAT_PARAM_GENERATE,
+               "bits of param.commands");
 _Static_assert(THREADS_MAX == TEAM_MAX, "bounds of threads");
 
 static const struct param engine_params[] = {
-    {.key = "kv_type", .flag = "--kv-type", .label = "KV type", .group = "Memory",
-     .help = "How keys and values are kept.", .choices = "f32 f16 q8_0", .type = PARAM_CHOICE, .level = PARAM_ADVANCED,
-     .scope = PARAM_SESSION, .lossy = true, .def = "f16", .commands = USE},
-    {.key = "threads", .flag = "--threads", .aliases = "-t", .label = "Threads", .group = "Compute",
-     .help = "Threads that compute; auto: the processors this process may use.", .type = PARAM_INT, .level = PARAM_BASIC,
-     .scope = PARAM_SESSION, .accepts_auto = true, .min = 1, .max = THREADS_MAX, .def = "auto", .commands = USE},
-    {.key = "isa", .flag = "--isa", .label = "Instruction set", .group = "Compute",
-     .help = "Which kernels compute; auto: the best this processor has.", .choices = "auto scalar avx2 avx512",
-     .type = PARAM_CHOICE, .level = PARAM_ADVANCED, .scope = PARAM_SESSION, .def = "auto", .commands = USE},
-    {.key = "lanes", .flag = "--lanes", .label = "Lanes", .group = "Reading", .help = "Reads in flight at most.",
-     .type = PARAM_INT, .level = PARAM_ADVANCED, .scope = PARAM_SESSION, .min = 1, .max = LANES_MAX, .def = "8",
+    {.key = "kv_type",
+     .flag = "--kv-type",
+     .label = "KV type",
+     .group = "Memory",
+     .help = "How keys and values are kept.",
+     .choices = "f32 f16 q8_0",
+     .type = PARAM_CHOICE,
+     .level = PARAM_ADVANCED,
+     .scope = PARAM_SESSION,
+     .lossy = true,
+     .def = "f16",
      .commands = USE},
-    {.key = "direct", .flag = "--direct", .label = "Direct reads", .group = "Reading",
-     .help = "Read weights past the page cache; auto: where that works.", .choices = "auto on off", .type = PARAM_CHOICE,
-     .level = PARAM_ADVANCED, .scope = PARAM_SESSION, .def = "auto", .commands = USE},
+    {.key = "threads",
+     .flag = "--threads",
+     .aliases = "-t",
+     .label = "Threads",
+     .group = "Compute",
+     .help = "Threads that compute; auto: the processors this process may use.",
+     .type = PARAM_INT,
+     .level = PARAM_BASIC,
+     .scope = PARAM_SESSION,
+     .accepts_auto = true,
+     .min = 1,
+     .max = THREADS_MAX,
+     .def = "auto",
+     .commands = USE},
+    {.key = "isa",
+     .flag = "--isa",
+     .label = "Instruction set",
+     .group = "Compute",
+     .help = "Which kernels compute; auto: the best this processor has.",
+     .choices = "auto scalar avx2 avx512",
+     .type = PARAM_CHOICE,
+     .level = PARAM_ADVANCED,
+     .scope = PARAM_SESSION,
+     .def = "auto",
+     .commands = USE},
+    {.key = "lanes",
+     .flag = "--lanes",
+     .label = "Lanes",
+     .group = "Reading",
+     .help = "Reads in flight at most.",
+     .type = PARAM_INT,
+     .level = PARAM_ADVANCED,
+     .scope = PARAM_SESSION,
+     .min = 1,
+     .max = LANES_MAX,
+     .def = "8",
+     .commands = USE},
+    {.key = "direct",
+     .flag = "--direct",
+     .label = "Direct reads",
+     .group = "Reading",
+     .help = "Read weights past the page cache; auto: where that works.",
+     .choices = "auto on off",
+     .type = PARAM_CHOICE,
+     .level = PARAM_ADVANCED,
+     .scope = PARAM_SESSION,
+     .def = "auto",
+     .commands = USE},
 };
 
 static const struct {

@@ -1,5 +1,6 @@
-/* Sessions, generation and evaluation of the public API: turns requests into jobs and jobs into results. Threads: an engine
- * from any, a session by one at a time; whatever touches a state does so under the pass lock. */
+/* Sessions, generation and evaluation of the public API: turns requests into jobs and jobs into
+ * results. Threads: an engine from any, a session by one at a time; whatever touches a state does
+ * so under the pass lock. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +16,11 @@ static int session_new(struct leat_engine *g, struct leat_session **out, struct 
 {
     *out = NULL;
     if (g->sessions >= g->facts.sessions)
-        return error_set(e, LEAT_ERR_STATE, "this engine was opened for %d session%s at once, and that many are open; close one, "
-                         "or open it with more (sessions)", (int)g->facts.sessions, g->facts.sessions == 1 ? "" : "s");
+        return error_set(
+            e, LEAT_ERR_STATE,
+            "this engine was opened for %d session%s at once, and that many are open; close one, "
+            "or open it with more (sessions)",
+            (int)g->facts.sessions, g->facts.sessions == 1 ? "" : "s");
     struct leat_session *s = calloc(1, sizeof *s);
     if (!s)
         return error_set(e, LEAT_ERR_MEMORY, "the system refused memory for a session");
@@ -32,7 +36,8 @@ int leat_session_open(struct leat_engine *g, struct leat_session **out, struct l
     *out = NULL;
     scheduler_lock(g->scheduler);
     int code = session_new(g, &s, e);
-    if (code == 0 && (code = timeline_open(g->pool, g->ledger, g->facts.context, &s->timeline, e)) < 0)
+    if (code == 0 &&
+        (code = timeline_open(g->pool, g->ledger, g->facts.context, &s->timeline, e)) < 0)
         free(s);
     if (code == 0) {
         g->sessions++;
@@ -70,7 +75,8 @@ int leat_session_truncate(struct leat_session *s, int32_t upto, int32_t *kept, s
     return code;
 }
 
-int leat_session_fork(struct leat_session *s, int32_t upto, struct leat_session **out, struct leat_error *e)
+int leat_session_fork(struct leat_session *s, int32_t upto, struct leat_session **out,
+                      struct leat_error *e)
 {
     struct leat_engine *g = s->engine;
     struct leat_session *f;
@@ -100,7 +106,9 @@ const char *leat_finish_word(enum leat_finish f)
     return (unsigned)f < sizeof words / sizeof *words ? words[f] : "none";
 }
 
-_Static_assert((int)FINISH_ERROR == (int)LEAT_FINISH_ERROR && (int)FINISH_STOP == (int)LEAT_FINISH_STOP, "same order");
+_Static_assert((int)FINISH_ERROR == (int)LEAT_FINISH_ERROR &&
+                   (int)FINISH_STOP == (int)LEAT_FINISH_STOP,
+               "same order");
 
 struct task { /* one request on its way */
     const struct leat_request *request;
@@ -136,7 +144,8 @@ static int tell_text(void *arg, const char *text, size_t len)
 }
 
 /* The ids of a text that is to be continued. */
-static int prompt_encode(const struct leat_engine *g, const struct leat_request *r, struct token_list *out, struct leat_error *e)
+static int prompt_encode(const struct leat_engine *g, const struct leat_request *r,
+                         struct token_list *out, struct leat_error *e)
 {
     const struct tokenizer *t = g->text.t;
     if (!t) {
@@ -150,13 +159,15 @@ static int prompt_encode(const struct leat_engine *g, const struct leat_request 
     const bool add = (r->text_flags & LEAT_ENCODE_ADD_SPECIAL) != 0;
     if (add && tokenizer_adds_eos(t) && out->n > 0 && out->ids[out->n - 1] == tokenizer_eos(t))
         out->n--; /* what comes behind an end would not continue the text */
-    if (add && out->n == 0 && r->text_len == 0 && r->session->timeline.n == 0 && tokenizer_bos(t) >= 0)
+    if (add && out->n == 0 && r->text_len == 0 && r->session->timeline.n == 0 &&
+        tokenizer_bos(t) >= 0)
         code = token_list_add(out, tokenizer_bos(t), e);
     return code;
 }
 
 /* Appends the prompt to the session and keeps a copy in the result. */
-static int prompt_append(struct leat_engine *g, const struct leat_request *r, struct leat_result *result, struct leat_error *e)
+static int prompt_append(struct leat_engine *g, const struct leat_request *r,
+                         struct leat_result *result, struct leat_error *e)
 {
     struct token_list list = {0};
     struct timeline *t = &r->session->timeline;
@@ -171,12 +182,14 @@ static int prompt_append(struct leat_engine *g, const struct leat_request *r, st
     if (code == 0)
         code = timeline_append(t, ids, n, g->model->n_vocab, e);
     if (code == 0 && t->n == 0)
-        code = error_set(e, LEAT_ERR_USAGE, "there is nothing to continue: the prompt has no token%s",
-                         g->text.t && tokenizer_bos(g->text.t) < 0 ? " and this model has no BOS" : "");
+        code = error_set(
+            e, LEAT_ERR_USAGE, "there is nothing to continue: the prompt has no token%s",
+            g->text.t && tokenizer_bos(g->text.t) < 0 ? " and this model has no BOS" : "");
     if (code == 0) {
         result->prompt_tokens = malloc(((size_t)n + 1) * sizeof *ids);
         if (!result->prompt_tokens)
-            code = error_set(e, LEAT_ERR_MEMORY, "the system refused memory for the ids of a prompt");
+            code =
+                error_set(e, LEAT_ERR_MEMORY, "the system refused memory for the ids of a prompt");
     }
     if (code == 0 && n > 0)
         memcpy(result->prompt_tokens, ids, (size_t)n * sizeof *ids);
@@ -185,7 +198,8 @@ static int prompt_append(struct leat_engine *g, const struct leat_request *r, st
     return code;
 }
 
-/* A generation needs the logits of the last id: when all were evaluated, that one is evaluated again. */
+/* A generation needs the logits of the last id: when all were evaluated, that one is evaluated
+ * again. */
 static int make_pending(struct leat_engine *g, struct timeline *t, struct leat_error *e)
 {
     int code = 0;
@@ -200,8 +214,8 @@ static int make_pending(struct leat_engine *g, struct timeline *t, struct leat_e
     return code;
 }
 
-static int task_open(struct leat_engine *g, struct task *k, const struct param_set *set, struct leat_result *result,
-                     struct leat_error *e)
+static int task_open(struct leat_engine *g, struct task *k, const struct param_set *set,
+                     struct leat_result *result, struct leat_error *e)
 {
     const struct leat_request *r = k->request;
     if (!r->session || r->session->engine != g)
@@ -210,7 +224,8 @@ static int task_open(struct leat_engine *g, struct task *k, const struct param_s
     if (code < 0)
         return code;
     result->seed = k->how.sampling.seed;
-    if ((code = prompt_append(g, r, result, e)) < 0 || (code = make_pending(g, &r->session->timeline, e)) < 0)
+    if ((code = prompt_append(g, r, result, e)) < 0 ||
+        (code = make_pending(g, &r->session->timeline, e)) < 0)
         return code;
     struct job_config c = {
         .timeline = &r->session->timeline,
@@ -273,13 +288,14 @@ static int outcome(const struct leat_result *results, int32_t n, struct leat_err
             return results[i].error.code;
         }
         if (results[i].finish == LEAT_FINISH_CANCELLED)
-            return error_set(e, LEAT_ERR_CANCELLED, "cancelled after %d tokens", (int)results[i].n_tokens);
+            return error_set(e, LEAT_ERR_CANCELLED, "cancelled after %d tokens",
+                             (int)results[i].n_tokens);
     }
     return 0;
 }
 
-int leat_generate(struct leat_engine *g, const struct leat_request *requests, int32_t n, struct leat_result *results,
-                  struct leat_error *e)
+int leat_generate(struct leat_engine *g, const struct leat_request *requests, int32_t n,
+                  struct leat_result *results, struct leat_error *e)
 {
     struct param_set defaults = {0};
     struct task *tasks = calloc((size_t)n + 1, sizeof *tasks);
@@ -356,15 +372,16 @@ static int take_row(void *arg, int32_t position, const float *logits, int32_t n)
 }
 
 int leat_eval(struct leat_session *s, const int32_t *ids, int32_t n,
-              int (*on_logits)(void *arg, int32_t position, const float *logits, int32_t width), void *arg,
-              struct leat_eval *out, struct leat_error *e)
+              int (*on_logits)(void *arg, int32_t position, const float *logits, int32_t width),
+              void *arg, struct leat_eval *out, struct leat_error *e)
 {
     struct leat_engine *g = s->engine;
     struct evaluation v = {.timeline = &s->timeline, .on_logits = on_logits, .arg = arg};
     const double start = clock_now();
     memset(out, 0, sizeof *out);
     if (s->timeline.n != 0)
-        return error_set(e, LEAT_ERR_STATE, "evaluation begins at position 0, and this session holds %d tokens",
+        return error_set(e, LEAT_ERR_STATE,
+                         "evaluation begins at position 0, and this session holds %d tokens",
                          (int)s->timeline.n);
     if (n < 1)
         return error_set(e, LEAT_ERR_USAGE, "there is nothing to evaluate: no token was given");

@@ -1,5 +1,5 @@
-/* Inspection for callers: what model/inspect.h found, as JSON and as text for people. Decides nothing. A report is
- * immutable: any thread. */
+/* Inspection for callers: what model/inspect.h found, as JSON and as text for people. Decides
+ * nothing. A report is immutable: any thread. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -167,7 +167,8 @@ char *leat_report_json(const struct leat_report *r)
     json_t *o = json_object();
     set_text(o, "path", i->path);
     set_text(o, "container", i->container);
-    json_object_set_new(o, "container_version", i->container_version ? json_integer(i->container_version) : json_null());
+    json_object_set_new(o, "container_version",
+                        i->container_version ? json_integer(i->container_version) : json_null());
     set_text(o, "arch", i->arch);
     set_text(o, "name", i->name);
     json_object_set_new(o, "runs", json_boolean(i->runs));
@@ -218,11 +219,13 @@ static void print_model(FILE *f, const struct inspect *i)
     char a[24], b[24];
     if (!m)
         return;
-    fprintf(f, "\nmodel\n  %d layers, %d wide, vocabulary %d, trained for %d tokens of context\n", (int)m->n_layer,
-            (int)m->n_embd, (int)m->n_vocab, (int)m->n_ctx_train);
+    fprintf(f, "\nmodel\n  %d layers, %d wide, vocabulary %d, trained for %d tokens of context\n",
+            (int)m->n_layer, (int)m->n_embd, (int)m->n_vocab, (int)m->n_ctx_train);
     if (m->n_expert > 0)
-        fprintf(f, "  %d experts a layer, %d used for a token\n", (int)m->n_expert, (int)m->n_expert_used);
-    fprintf(f, "\nunits\n  %d dense, %d experts\n", (int)(i->n_units - i->n_expert_units), (int)i->n_expert_units);
+        fprintf(f, "  %d experts a layer, %d used for a token\n", (int)m->n_expert,
+                (int)m->n_expert_used);
+    fprintf(f, "\nunits\n  %d dense, %d experts\n", (int)(i->n_units - i->n_expert_units),
+            (int)i->n_expert_units);
     fprintf(f, "  smallest %s, largest %s (%s)\n", format_bytes(a, sizeof a, i->unit_min_bytes),
             format_bytes(b, sizeof b, i->unit_max_bytes), i->largest_unit ? i->largest_unit : "");
     if (i->n_expert_units > 0)
@@ -237,13 +240,15 @@ static void print_groups(FILE *f, const struct inspect *i)
     for (int k = 0; k < GROUP_COUNT; k++)
         if (i->groups[k].tensors > 0)
             fprintf(f, "  %-24s %10" PRId64 " %16s %20s\n", i->groups[k].name, i->groups[k].tensors,
-                    format_bytes(a, sizeof a, i->groups[k].bytes), format_bytes(b, sizeof b, i->groups[k].token_bytes));
-    fprintf(f, "  %-24s %10" PRId64 " %16s %20s\n", "sum", i->n_tensors, format_bytes(a, sizeof a, i->total_bytes),
-            format_bytes(b, sizeof b, i->token_bytes));
+                    format_bytes(a, sizeof a, i->groups[k].bytes),
+                    format_bytes(b, sizeof b, i->groups[k].token_bytes));
+    fprintf(f, "  %-24s %10" PRId64 " %16s %20s\n", "sum", i->n_tensors,
+            format_bytes(a, sizeof a, i->total_bytes), format_bytes(b, sizeof b, i->token_bytes));
     fprintf(f, "\n  %-24s %10s %16s\n", "type", "tensors", "bytes");
     for (int32_t k = 0; k < i->n_types; k++)
         fprintf(f, "  %-24s %10" PRId64 " %16s%s\n", i->types[k].name, i->types[k].tensors,
-                format_bytes(a, sizeof a, i->types[k].bytes), i->types[k].runs ? "" : "  (does not run)");
+                format_bytes(a, sizeof a, i->types[k].bytes),
+                i->types[k].runs ? "" : "  (does not run)");
 }
 
 static void print_lists(FILE *f, const struct inspect *i, bool tensors)
@@ -251,8 +256,8 @@ static void print_lists(FILE *f, const struct inspect *i, bool tensors)
     char a[24];
     fprintf(f, "\nfiles\n");
     for (int32_t k = 0; k < i->n_files; k++)
-        fprintf(f, "  %s: %s, %" PRId64 " tensors\n", i->files[k].path, format_bytes(a, sizeof a, i->files[k].bytes),
-                i->files[k].tensors);
+        fprintf(f, "  %s: %s, %" PRId64 " tensors\n", i->files[k].path,
+                format_bytes(a, sizeof a, i->files[k].bytes), i->files[k].tensors);
     fprintf(f, "\nmetadata\n");
     for (int64_t k = 0; k < i->n_meta; k++)
         fprintf(f, "  %s (%s): %s\n", i->meta[k].key, i->meta[k].type, i->meta[k].value);
@@ -263,8 +268,10 @@ static void print_lists(FILE *f, const struct inspect *i, bool tensors)
         const struct inspect_tensor *t = &i->tensors[k];
         char shape[24 * TENSOR_DIMS] = "";
         for (int32_t d = 0; d < t->n_dims; d++)
-            snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%" PRIu64, d ? " x " : "", t->dims[d]);
-        fprintf(f, "  %-44s %-6s %20s %10s\n", t->name, t->type, shape, format_bytes(a, sizeof a, t->bytes));
+            snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%" PRIu64,
+                     d ? " x " : "", t->dims[d]);
+        fprintf(f, "  %-44s %-6s %20s %10s\n", t->name, t->type, shape,
+                format_bytes(a, sizeof a, t->bytes));
     }
 }
 

@@ -1,4 +1,5 @@
-/* What an engine can account for: passes, reads, memory. Copies figures of the rooms; decides nothing. Any thread. */
+/* What an engine can account for: passes, reads, memory. Copies figures of the rooms; decides
+ * nothing. Any thread. */
 #include <string.h>
 
 #include "engine.h"

@@ -1,4 +1,5 @@
-/* Tokenizers of the public API: borrowed from an engine or opened alone. Immutable once open; any thread. */
+/* Tokenizers of the public API: borrowed from an engine or opened alone. Immutable once open; any
+ * thread. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,9 +9,11 @@
 #include "engine.h"
 #include "../base/error.h"
 
-int model_tokenizer_open(const struct model *m, struct ledger *l, struct tokenizer **out, struct leat_error *e)
+int model_tokenizer_open(const struct model *m, struct ledger *l, struct tokenizer **out,
+                         struct leat_error *e)
 {
-    return m->container == MODEL_GGUF ? tokenizer_open_gguf(m->gguf, l, out, e) : tokenizer_open_json(m->folder, l, out, e);
+    return m->container == MODEL_GGUF ? tokenizer_open_gguf(m->gguf, l, out, e)
+                                      : tokenizer_open_json(m->folder, l, out, e);
 }
 
 /* ---- opening one alone ---- */
@@ -82,7 +85,8 @@ static int open_source(const char *source, struct leat_tokenizer *t, struct leat
     }
     if (has_file(source, "tokenizer.json"))
         return tokenizer_open_json(source, NULL, &t->t, e);
-    if (ends_with(source, ".json") && !ends_with(source, "config.json") && !ends_with(source, ".index.json"))
+    if (ends_with(source, ".json") && !ends_with(source, "config.json") &&
+        !ends_with(source, ".index.json"))
         return tokenizer_open_json(source, NULL, &t->t, e);
     return open_from_model(source, t, e);
 }
@@ -114,7 +118,8 @@ void leat_tokenizer_close(struct leat_tokenizer *t)
     free(t);
 }
 
-const struct leat_tokenizer *leat_engine_tokenizer(const struct leat_engine *g, struct leat_error *e)
+const struct leat_tokenizer *leat_engine_tokenizer(const struct leat_engine *g,
+                                                   struct leat_error *e)
 {
     if (g->text.t)
         return &g->text;
@@ -138,10 +143,12 @@ void leat_tokenizer_facts(const struct leat_tokenizer *t, struct leat_vocab *out
     };
 }
 
-_Static_assert(LEAT_ENCODE_SPECIAL == (int)ENCODE_SPECIAL && LEAT_ENCODE_ADD_SPECIAL == (int)ENCODE_ADD_SPECIAL, "same bits");
+_Static_assert(LEAT_ENCODE_SPECIAL == (int)ENCODE_SPECIAL &&
+                   LEAT_ENCODE_ADD_SPECIAL == (int)ENCODE_ADD_SPECIAL,
+               "same bits");
 
-int leat_encode(const struct leat_tokenizer *t, const char *text, size_t len, uint32_t flags, int32_t **ids, size_t *n,
-                struct leat_error *e)
+int leat_encode(const struct leat_tokenizer *t, const char *text, size_t len, uint32_t flags,
+                int32_t **ids, size_t *n, struct leat_error *e)
 {
     struct token_list list = {0};
     int code = tokenizer_encode(t->t, text, len, flags, &list, e);
@@ -158,8 +165,8 @@ int leat_encode(const struct leat_tokenizer *t, const char *text, size_t len, ui
     return 0;
 }
 
-int leat_decode(const struct leat_tokenizer *t, const int32_t *ids, size_t n, int special, char **text, size_t *len,
-                struct leat_error *e)
+int leat_decode(const struct leat_tokenizer *t, const int32_t *ids, size_t n, int special,
+                char **text, size_t *len, struct leat_error *e)
 {
     struct detokenizer d;
     const size_t step = tokenizer_longest(t->t) + sizeof d.held;
@@ -178,10 +185,12 @@ int leat_decode(const struct leat_tokenizer *t, const int32_t *ids, size_t n, in
             break;
         if (i < n && (ids[i] < 0 || ids[i] >= tokenizer_size(t->t))) {
             free(out);
-            return error_set(e, LEAT_ERR_USAGE, "token %zu is %d, and this vocabulary's ids go from 0 to %d", i, (int)ids[i],
-                             (int)tokenizer_size(t->t) - 1);
+            return error_set(e, LEAT_ERR_USAGE,
+                             "token %zu is %d, and this vocabulary's ids go from 0 to %d", i,
+                             (int)ids[i], (int)tokenizer_size(t->t) - 1);
         }
-        at += i < n ? detokenizer_feed(&d, ids[i], out + at, cap - at) : detokenizer_flush(&d, out + at, cap - at);
+        at += i < n ? detokenizer_feed(&d, ids[i], out + at, cap - at)
+                    : detokenizer_flush(&d, out + at, cap - at);
     }
     if (!out)
         return error_set(e, LEAT_ERR_MEMORY, "the system refused memory for a text");

@@ -1,4 +1,5 @@
-/* What the files of the program share: commands, options, output. Includes leat.h and base/ only. One thread. */
+/* What the files of the program share: commands, options, output. Includes leat.h and base/ only.
+ * One thread. */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
@@ -24,8 +25,8 @@ enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 struct options { /* one command's resolved configuration */
     const struct command *command;
     struct param_set set;
-    bool json;              /* --json, known even when the rest does not parse */
-    const char *words[4];   /* positional */
+    bool json;            /* --json, known even when the rest does not parse */
+    const char *words[4]; /* positional */
     int32_t n_words;
 };
 
@@ -34,7 +35,7 @@ struct command {
     const char *about;                      /* a paragraph for usage and man page */
     uint32_t rows;                          /* bits of the rows it reads */
     int32_t max_words;
-    int (*run)(struct options *o);          /* exit status */
+    int (*run)(struct options *o); /* exit status */
 };
 extern const struct command commands[];
 extern const int32_t n_commands;
@@ -68,7 +69,8 @@ int usage_man(void); /* docs/leat.1 */
 
 /* ---- input.c ---- */
 
-/* The text of -p or -f (- is standard input), bytes as they are. *text is new memory. 1 = given, 0 = neither was. */
+/* The text of -p or -f (- is standard input), bytes as they are. *text is new memory. 1 = given, 0
+ * = neither was. */
 int input_text(const struct options *o, char **text, size_t *len, struct leat_error *e);
 /* Ids as numbers between blanks or commas. *ids is new memory. */
 int input_ids(const char *text, size_t len, int32_t **ids, int32_t *n, struct leat_error *e);
@@ -80,26 +82,30 @@ void output_bytes(const char *bytes, size_t n);
 bool output_broken(void);
 int output_close(int status); /* flushes; returns the exit status */
 void output_json(json_t *o);  /* one object, one newline; takes the reference */
-/* One line (or the object) on standard error; returns the exit status of the code. plan may be NULL. */
+/* One line (or the object) on standard error; returns the exit status of the code. plan may be
+ * NULL. */
 int report_error(const struct options *o, const struct leat_error *e, const struct leat_plan *plan);
-json_t *json_text_of(const char *text); /* NULL gives null; what is no UTF-8 is quoted */
-json_t *json_bytes_of(uint64_t bytes);  /* UINT64_MAX gives null */
+json_t *json_text_of(const char *text);      /* NULL gives null; what is no UTF-8 is quoted */
+json_t *json_bytes_of(uint64_t bytes);       /* UINT64_MAX gives null */
 json_t *json_rate(double n, double seconds); /* null where it was not measured */
 json_t *plan_json(const struct leat_plan *p);
-json_t *stats_json(const struct leat_engine *g, const struct leat_stats *s, double elapsed_s, double tokens);
-void stats_print(const struct leat_engine *g, const struct leat_stats *s, double elapsed_s, double tokens);
+json_t *stats_json(const struct leat_engine *g, const struct leat_stats *s, double elapsed_s,
+                   double tokens);
+void stats_print(const struct leat_engine *g, const struct leat_stats *s, double elapsed_s,
+                 double tokens);
 void rate_print(const char *what, double tokens, double seconds);
 
 /* ---- progress.c ---- */
 
-void progress_begin(void);          /* quiet unless standard error is a terminal */
+void progress_begin(void); /* quiet unless standard error is a terminal */
 void progress_show(const struct leat_progress *p);
-void progress_end(void);            /* wipes the line */
+void progress_end(void);               /* wipes the line */
 bool say_how(const struct options *o); /* the one line on streaming goes to standard error */
 
 /* ---- interrupt.c ---- */
 
-void interrupt_watch(struct leat_engine *g); /* Ctrl-C and SIGTERM cancel g from now on; NULL: remember only */
+void interrupt_watch(
+    struct leat_engine *g); /* Ctrl-C and SIGTERM cancel g from now on; NULL: remember only */
 bool interrupt_came(void);
 
 #endif

@@ -1,4 +1,5 @@
-/* leat eval: logits and perplexity of given tokens. Owns the logits file: written beside its place and renamed when whole. */
+/* leat eval: logits and perplexity of given tokens. Owns the logits file: written beside its place
+ * and renamed when whole. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -56,7 +57,8 @@ static int logits_close(struct eval *v, int code, struct leat_error *e)
     if (fclose(v->logits) != 0 && !v->write_errno)
         v->write_errno = errno ? errno : EIO;
     if (v->write_errno)
-        code = error_set_errno(e, LEAT_ERR_FILE, v->write_errno, "cannot write the logits for %s", quoted);
+        code = error_set_errno(e, LEAT_ERR_FILE, v->write_errno, "cannot write the logits for %s",
+                               quoted);
     else if (code == 0 && rename(v->temporary, path) != 0)
         code = error_set_errno(e, LEAT_ERR_FILE, errno, "cannot name the logits %s", quoted);
     if (code < 0)
@@ -67,7 +69,8 @@ static int logits_close(struct eval *v, int code, struct leat_error *e)
 static int on_logits(void *arg, int32_t position, const float *logits, int32_t width)
 {
     struct eval *v = arg;
-    struct leat_progress p = {.prompt_done = position, .prompt_total = v->n, .elapsed_s = clock_now() - v->start_s};
+    struct leat_progress p = {
+        .prompt_done = position, .prompt_total = v->n, .elapsed_s = clock_now() - v->start_s};
     progress_show(&p);
     errno = 0;
     if (v->logits && fwrite(logits, sizeof *logits, (size_t)width, v->logits) != (size_t)width) {
@@ -86,9 +89,11 @@ static int read_tokens(struct eval *v, struct leat_error *e)
     if (code < 0)
         return code;
     if (!tokens && !v->text)
-        return error_set(e, LEAT_ERR_USAGE, "nothing to evaluate: give --tokens \"1 5 9\", or a text with -f or -p");
+        return error_set(e, LEAT_ERR_USAGE,
+                         "nothing to evaluate: give --tokens \"1 5 9\", or a text with -f or -p");
     if (tokens && v->text)
-        return error_set(e, LEAT_ERR_USAGE, "--tokens and -f or -p both say what to evaluate; give one of them");
+        return error_set(e, LEAT_ERR_USAGE,
+                         "--tokens and -f or -p both say what to evaluate; give one of them");
     if (!tokens)
         return 0;
     code = input_ids(tokens, strlen(tokens), &v->ids, &v->n, e);
@@ -112,7 +117,8 @@ static int encode_text(struct eval *v, struct leat_error *e)
     return code;
 }
 
-/* Evaluation wants many rows of logits and no more context than it has tokens, unless that was said. */
+/* Evaluation wants many rows of logits and no more context than it has tokens, unless that was
+ * said. */
 static int set_params(struct eval *v, struct leat_error *e)
 {
     char context[16];
@@ -153,7 +159,8 @@ static void print_json(const struct eval *v)
     json_t *top = json_object();
     leat_engine_stats(v->engine, option(v->o, "stats")->b, &s);
     json_object_set_new(top, "n_tokens", json_integer(r->n));
-    json_object_set_new(top, "perplexity", isfinite(r->perplexity) ? json_real(r->perplexity) : json_null());
+    json_object_set_new(top, "perplexity",
+                        isfinite(r->perplexity) ? json_real(r->perplexity) : json_null());
     json_object_set_new(top, "nll_sum", isfinite(r->nll_sum) ? json_real(r->nll_sum) : json_null());
     json_object_set_new(top, "logits_width", json_integer(leat_engine_facts(v->engine)->n_logits));
     json_object_set_new(top, "logits_file", json_text_of(option(v->o, "logits")->s));
@@ -169,8 +176,10 @@ static void print_text(const struct eval *v)
     const struct leat_eval *r = &v->result;
     char line[128];
     int n = isfinite(r->perplexity)
-                ? snprintf(line, sizeof line, "perplexity %.6g over %d tokens\n", r->perplexity, (int)r->n - 1)
-                : snprintf(line, sizeof line, "%d token%s evaluated; a perplexity needs two\n", (int)r->n, r->n == 1 ? "" : "s");
+                ? snprintf(line, sizeof line, "perplexity %.6g over %d tokens\n", r->perplexity,
+                           (int)r->n - 1)
+                : snprintf(line, sizeof line, "%d token%s evaluated; a perplexity needs two\n",
+                           (int)r->n, r->n == 1 ? "" : "s");
     output_bytes(line, (size_t)n);
     if (!option(v->o, "stats")->b)
         return;

@@ -10,7 +10,8 @@
 
 int params_command(struct options *o)
 {
-    char *text = o->json ? params_json(&o->set, false) : params_usage(&o->set, UINT32_MAX, PARAM_DEBUG, COLUMNS);
+    char *text = o->json ? params_json(&o->set, false)
+                         : params_usage(&o->set, UINT32_MAX, PARAM_DEBUG, COLUMNS);
     if (!text) {
         struct leat_error e = {0};
         error_set(&e, LEAT_ERR_MEMORY, "no memory for the parameter table");

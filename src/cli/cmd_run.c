@@ -1,4 +1,5 @@
-/* leat run: continues a text. Owns the order of what is said where: text on standard output, all else on standard error. */
+/* leat run: continues a text. Owns the order of what is said where: text on standard output, all
+ * else on standard error. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +12,9 @@
 struct run {
     struct options *o;
     const char *model;
-    char *text;            /* -p or -f; NULL with --tokens */
+    char *text; /* -p or -f; NULL with --tokens */
     size_t text_len;
-    int32_t *ids, n_ids;   /* --tokens */
+    int32_t *ids, n_ids; /* --tokens */
     struct leat_params *params;
     struct leat_plan plan;
     struct leat_engine *engine;
@@ -34,17 +35,21 @@ static int read_prompt(struct run *r, struct leat_error *e)
     if (code < 0)
         return code;
     if (r->o->n_words > 0)
-        return error_set(e, LEAT_ERR_USAGE,
-                         "'%s' would be one turn of a chat, and chat templates are not there yet; to continue a text as it "
-                         "is, give it with -p",
-                         error_quote(quoted, sizeof quoted, r->o->words[0], strlen(r->o->words[0])));
+        return error_set(
+            e, LEAT_ERR_USAGE,
+            "'%s' would be one turn of a chat, and chat templates are not there yet; to continue a "
+            "text as it "
+            "is, give it with -p",
+            error_quote(quoted, sizeof quoted, r->o->words[0], strlen(r->o->words[0])));
     if (tokens && r->text)
-        return error_set(e, LEAT_ERR_USAGE, "--tokens and -p or -f both give the prompt; give one of them");
+        return error_set(e, LEAT_ERR_USAGE,
+                         "--tokens and -p or -f both give the prompt; give one of them");
     if (tokens)
         return input_ids(tokens, strlen(tokens), &r->ids, &r->n_ids, e);
     if (!r->text)
         return error_set(e, LEAT_ERR_USAGE,
-                         "no prompt: give a text with -p or -f (a chat without one needs chat templates, which are not there "
+                         "no prompt: give a text with -p or -f (a chat without one needs chat "
+                         "templates, which are not there "
                          "yet)");
     return 0;
 }
@@ -141,7 +146,8 @@ static void print_json(const struct run *r)
 static void print_stats(const struct run *r)
 {
     const struct leat_result *q = &r->result;
-    fprintf(stderr, "\nfinished: %s, seed %llu\n", leat_finish_word(q->finish), (unsigned long long)q->seed);
+    fprintf(stderr, "\nfinished: %s, seed %llu\n", leat_finish_word(q->finish),
+            (unsigned long long)q->seed);
     rate_print("prompt", q->n_prompt, q->prompt_s);
     rate_print("decode", q->n_tokens > 1 ? q->n_tokens - 1 : 0, q->decode_s);
     stats_print(r->engine, &r->after, r->elapsed_s, (double)(q->n_prompt + q->n_tokens));
@@ -160,9 +166,12 @@ static int finish(struct run *r, int code, const struct leat_error *e)
         print_stats(r);
     if (code == LEAT_ERR_CANCELLED && ran) {
         if (!o->json && !output_broken())
-            fprintf(stderr, "leat: cancelled after %d of the prompt's tokens were evaluated and %d were generated\n",
-                    (int)(r->after.pass_tokens < (uint64_t)r->result.n_prompt ? r->after.pass_tokens
-                                                                              : (uint64_t)r->result.n_prompt),
+            fprintf(stderr,
+                    "leat: cancelled after %d of the prompt's tokens were evaluated and %d were "
+                    "generated\n",
+                    (int)(r->after.pass_tokens < (uint64_t)r->result.n_prompt
+                              ? r->after.pass_tokens
+                              : (uint64_t)r->result.n_prompt),
                     (int)r->result.n_tokens);
     } else if (code < 0) {
         status = report_error(o, e, &r->plan);

@@ -7,20 +7,22 @@
 #include "../base/error.h"
 
 struct tokens {
-    char *text;        /* given, or what the ids spell */
+    char *text; /* given, or what the ids spell */
     size_t text_len;
     int32_t *ids;
     size_t n;
 };
 
-static int encode(const struct options *o, const struct leat_tokenizer *t, struct tokens *k, struct leat_error *e)
+static int encode(const struct options *o, const struct leat_tokenizer *t, struct tokens *k,
+                  struct leat_error *e)
 {
     uint32_t flags = (option(o, "bos")->b ? LEAT_ENCODE_ADD_SPECIAL : 0u) |
                      (option(o, "special")->b ? LEAT_ENCODE_SPECIAL : 0u);
     return leat_encode(t, k->text, k->text_len, flags, &k->ids, &k->n, e);
 }
 
-static int decode(const struct options *o, const struct leat_tokenizer *t, struct tokens *k, struct leat_error *e)
+static int decode(const struct options *o, const struct leat_tokenizer *t, struct tokens *k,
+                  struct leat_error *e)
 {
     int32_t n;
     int code = input_ids(k->text, k->text_len, &k->ids, &n, e);
@@ -32,7 +34,8 @@ static int decode(const struct options *o, const struct leat_tokenizer *t, struc
     return leat_decode(t, k->ids, k->n, option(o, "special")->b, &k->text, &k->text_len, e);
 }
 
-static void print_json(const struct options *o, const struct leat_tokenizer *t, const struct tokens *k)
+static void print_json(const struct options *o, const struct leat_tokenizer *t,
+                       const struct tokens *k)
 {
     json_t *top = json_object(), *ids = json_array(), *pieces = json_array();
     for (size_t i = 0; i < k->n; i++) {
@@ -55,8 +58,9 @@ static void print_ids(const struct leat_tokenizer *t, const struct tokens *k)
     for (size_t i = 0; i < k->n; i++) {
         size_t len = 0;
         const char *piece = leat_piece(t, k->ids[i], &len);
-        int n = snprintf(line, sizeof line, "%8d  %s\n", (int)k->ids[i],
-                         piece ? error_quote(quoted, sizeof quoted, piece, len) : "(no such token)");
+        int n =
+            snprintf(line, sizeof line, "%8d  %s\n", (int)k->ids[i],
+                     piece ? error_quote(quoted, sizeof quoted, piece, len) : "(no such token)");
         output_bytes(line, (size_t)n);
     }
 }
@@ -72,7 +76,8 @@ int tokenize_command(struct options *o)
     if (code == 0)
         code = input_text(o, &k.text, &k.text_len, &e);
     if (code == 0)
-        code = error_set(&e, LEAT_ERR_USAGE, "no text: give it with -p or -f (-f - is standard input)");
+        code = error_set(&e, LEAT_ERR_USAGE,
+                         "no text: give it with -p or -f (-f - is standard input)");
     if (code > 0)
         code = leat_tokenizer_open(source, &t, &e);
     if (code == 0)

@@ -103,7 +103,8 @@ int input_ids(const char *text, size_t len, int32_t **ids, int32_t *n, struct le
             while (word + k < end && !is_gap(word[k]))
                 k++;
             free(out);
-            return error_set(e, LEAT_ERR_USAGE, "'%s' is no token id: numbers between blanks or commas were expected",
+            return error_set(e, LEAT_ERR_USAGE,
+                             "'%s' is no token id: numbers between blanks or commas were expected",
                              error_quote(quoted, sizeof quoted, word, k));
         }
         out[(*n)++] = (int32_t)id;

@@ -1,4 +1,5 @@
-/* Ctrl-C and SIGTERM: the first cancels what the engine does, the second ends the program. Owns the two signals. */
+/* Ctrl-C and SIGTERM: the first cancels what the engine does, the second ends the program. Owns
+ * the two signals. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -14,7 +15,7 @@ static void on_signal(int number)
     atomic_store(&came, true);
     if (g)
         leat_cancel(g); /* async-signal-safe by contract */
-    (void)number; /* SA_RESETHAND: the next one has its usual effect */
+    (void)number;       /* SA_RESETHAND: the next one has its usual effect */
 }
 
 void interrupt_watch(struct leat_engine *g)

@@ -1,4 +1,5 @@
-/* The leat program: finds the command, reads its options, runs it. Each command has a file of its own (cmd_*.c). */
+/* The leat program: finds the command, reads its options, runs it. Each command has a file of its
+ * own (cmd_*.c). */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,22 +9,27 @@
 
 const struct command commands[] = {
     {"run", "MODEL (-p TEXT | -f FILE)", "generate: continue a text",
-     "Continues the text of -p or -f, bytes exactly as given: nothing is trimmed, no chat template is applied. The "
+     "Continues the text of -p or -f, bytes exactly as given: nothing is trimmed, no chat template "
+     "is applied. The "
      "continuation goes to standard output. Ctrl-C ends it cleanly.",
      CMD_RUN | LEAT_PARAM_ENGINE | LEAT_PARAM_GENERATE, 4, run_command},
     {"inspect", "MODEL", "what a model file holds",
-     "Prints metadata, groups of tensors with their bytes and bytes per token, unit sizes and files, from headers alone; any "
+     "Prints metadata, groups of tensors with their bytes and bytes per token, unit sizes and "
+     "files, from headers alone; any "
      "well-formed container is accepted, and what it lacks to run is said.",
      CMD_INSPECT, 1, inspect_command},
     {"tokenize", "SOURCE (-p TEXT | -f FILE)", "text to ids, or with --decode ids to text",
-     "SOURCE is a model, a vocabulary-only GGUF, a folder, or a tokenizer.json alone.", CMD_TOKENIZE, 1, tokenize_command},
+     "SOURCE is a model, a vocabulary-only GGUF, a folder, or a tokenizer.json alone.",
+     CMD_TOKENIZE, 1, tokenize_command},
     {"eval", "MODEL (--tokens \"1 5 9\" | -f FILE)", "logits and perplexity",
-     "Evaluates the tokens from position 0 and prints the perplexity, exp of the mean negative log likelihood of all tokens but "
+     "Evaluates the tokens from position 0 and prints the perplexity, exp of the mean negative log "
+     "likelihood of all tokens but "
      "the first. With --tokens no tokenizer is needed.",
      CMD_EVAL | LEAT_PARAM_ENGINE, 1, eval_command},
     {"params", "", "the parameter table",
-     "Prints every parameter: key, flag, bounds, default, help. With --json it is enough to draw a form from.", CMD_PARAMS, 0,
-     params_command},
+     "Prints every parameter: key, flag, bounds, default, help. With --json it is enough to draw a "
+     "form from.",
+     CMD_PARAMS, 0, params_command},
 };
 const int32_t n_commands = sizeof commands / sizeof *commands;
 
@@ -41,7 +47,8 @@ static int unknown_command(const char *name, bool json)
     struct leat_error e = {0};
     char quoted[80], names[160] = "";
     for (int32_t i = 0; i < n_commands; i++)
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", commands[i].name);
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "",
+                 commands[i].name);
     error_set(&e, LEAT_ERR_USAGE, "there is no command '%s'; the commands are %s, help and version",
               error_quote(quoted, sizeof quoted, name, strlen(name)), names);
     return report_error(&o, &e, NULL);

@@ -1,5 +1,5 @@
-/* The options of one command: the library's rows joined with the program's own, read from the command line and the
- * configuration file. The only reader of the environment. One thread. */
+/* The options of one command: the library's rows joined with the program's own, read from the
+ * command line and the configuration file. The only reader of the environment. One thread. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,44 +10,135 @@
 #define TEXT_COMMANDS (CMD_RUN | CMD_TOKENIZE | CMD_EVAL)
 
 static const struct param program_rows[] = {
-    {.key = "model", .flag = "--model", .aliases = "-m", .label = "Model", .group = "Model and text", .unit = "path",
-     .help = "The model, if it is not the first bare word.", .type = PARAM_STRING, .level = PARAM_BASIC,
+    {.key = "model",
+     .flag = "--model",
+     .aliases = "-m",
+     .label = "Model",
+     .group = "Model and text",
+     .unit = "path",
+     .help = "The model, if it is not the first bare word.",
+     .type = PARAM_STRING,
+     .level = PARAM_BASIC,
      .commands = TEXT_COMMANDS | CMD_INSPECT},
-    {.key = "prompt", .flag = "--prompt", .aliases = "-p", .label = "Text", .group = "Model and text", .unit = "text",
-     .help = "The text, bytes exactly as given.", .type = PARAM_STRING, .level = PARAM_BASIC, .scope = PARAM_REQUEST,
+    {.key = "prompt",
+     .flag = "--prompt",
+     .aliases = "-p",
+     .label = "Text",
+     .group = "Model and text",
+     .unit = "text",
+     .help = "The text, bytes exactly as given.",
+     .type = PARAM_STRING,
+     .level = PARAM_BASIC,
+     .scope = PARAM_REQUEST,
      .commands = TEXT_COMMANDS},
-    {.key = "file", .flag = "--file", .aliases = "-f", .label = "Text file", .group = "Model and text", .unit = "path",
-     .help = "The text from a file, bytes exactly as they are; - is standard input.", .type = PARAM_STRING,
-     .level = PARAM_BASIC, .scope = PARAM_REQUEST, .commands = TEXT_COMMANDS},
-    {.key = "tokens", .flag = "--tokens", .label = "Token ids", .group = "Model and text", .unit = "ids",
-     .help = "Ids in place of a text: \"1 5 9\"; nothing is added to them.", .type = PARAM_STRING, .level = PARAM_ADVANCED,
-     .scope = PARAM_REQUEST, .commands = CMD_RUN | CMD_EVAL},
-    {.key = "special", .flag = "--special", .label = "Special tokens", .group = "Model and text",
-     .help = "Spellings of control tokens in the text become those tokens, and generated ones are printed.",
-     .type = PARAM_BOOL, .level = PARAM_ADVANCED, .scope = PARAM_REQUEST, .def = "false", .commands = TEXT_COMMANDS},
-    {.key = "bos", .flag = "--bos", .label = "Begin token", .group = "Model and text",
-     .help = "Add BOS and EOS as the model's rule says; --no-bos adds none.", .type = PARAM_BOOL, .level = PARAM_ADVANCED,
-     .scope = PARAM_REQUEST, .def = "true", .commands = TEXT_COMMANDS},
-    {.key = "decode", .flag = "--decode", .label = "Decode", .group = "Model and text",
-     .help = "The text is a list of ids; print what they spell.", .type = PARAM_BOOL, .level = PARAM_BASIC,
-     .scope = PARAM_REQUEST, .def = "false", .commands = CMD_TOKENIZE},
-    {.key = "tensors", .flag = "--tensors", .label = "Tensor list", .group = "Output",
-     .help = "List every tensor (with --json they always are).", .type = PARAM_BOOL, .level = PARAM_BASIC, .def = "false",
-     .commands = CMD_INSPECT},
-    {.key = "logits", .flag = "--logits", .label = "Logits file", .group = "Output", .unit = "path",
-     .help = "Write the logits as raw float32, row i for token i.", .type = PARAM_STRING, .level = PARAM_BASIC,
-     .scope = PARAM_REQUEST, .commands = CMD_EVAL},
-    {.key = "json", .flag = "--json", .label = "JSON", .group = "Output",
-     .help = "One object on standard output; an error is one object on standard error.", .type = PARAM_BOOL,
-     .level = PARAM_BASIC, .def = "false", .commands = CMD_ALL},
-    {.key = "stats", .flag = "--stats", .label = "Statistics", .group = "Output",
-     .help = "Times, rates, reads and memory on standard error.", .type = PARAM_BOOL, .level = PARAM_BASIC, .def = "false",
+    {.key = "file",
+     .flag = "--file",
+     .aliases = "-f",
+     .label = "Text file",
+     .group = "Model and text",
+     .unit = "path",
+     .help = "The text from a file, bytes exactly as they are; - is standard input.",
+     .type = PARAM_STRING,
+     .level = PARAM_BASIC,
+     .scope = PARAM_REQUEST,
+     .commands = TEXT_COMMANDS},
+    {.key = "tokens",
+     .flag = "--tokens",
+     .label = "Token ids",
+     .group = "Model and text",
+     .unit = "ids",
+     .help = "Ids in place of a text: \"1 5 9\"; nothing is added to them.",
+     .type = PARAM_STRING,
+     .level = PARAM_ADVANCED,
+     .scope = PARAM_REQUEST,
      .commands = CMD_RUN | CMD_EVAL},
-    {.key = "show_config", .flag = "--show-config", .label = "Show configuration", .group = "Output",
-     .help = "Print what the options and the configuration file add up to, and end.", .type = PARAM_BOOL,
-     .level = PARAM_ADVANCED, .def = "false", .commands = CMD_ALL},
-    {.key = "help", .flag = "--help", .aliases = "-h", .label = "Help", .group = "Output", .help = "Print this and end.",
-     .type = PARAM_BOOL, .level = PARAM_BASIC, .def = "false", .commands = CMD_ALL},
+    {.key = "special",
+     .flag = "--special",
+     .label = "Special tokens",
+     .group = "Model and text",
+     .help = "Spellings of control tokens in the text become those tokens, and generated ones are "
+             "printed.",
+     .type = PARAM_BOOL,
+     .level = PARAM_ADVANCED,
+     .scope = PARAM_REQUEST,
+     .def = "false",
+     .commands = TEXT_COMMANDS},
+    {.key = "bos",
+     .flag = "--bos",
+     .label = "Begin token",
+     .group = "Model and text",
+     .help = "Add BOS and EOS as the model's rule says; --no-bos adds none.",
+     .type = PARAM_BOOL,
+     .level = PARAM_ADVANCED,
+     .scope = PARAM_REQUEST,
+     .def = "true",
+     .commands = TEXT_COMMANDS},
+    {.key = "decode",
+     .flag = "--decode",
+     .label = "Decode",
+     .group = "Model and text",
+     .help = "The text is a list of ids; print what they spell.",
+     .type = PARAM_BOOL,
+     .level = PARAM_BASIC,
+     .scope = PARAM_REQUEST,
+     .def = "false",
+     .commands = CMD_TOKENIZE},
+    {.key = "tensors",
+     .flag = "--tensors",
+     .label = "Tensor list",
+     .group = "Output",
+     .help = "List every tensor (with --json they always are).",
+     .type = PARAM_BOOL,
+     .level = PARAM_BASIC,
+     .def = "false",
+     .commands = CMD_INSPECT},
+    {.key = "logits",
+     .flag = "--logits",
+     .label = "Logits file",
+     .group = "Output",
+     .unit = "path",
+     .help = "Write the logits as raw float32, row i for token i.",
+     .type = PARAM_STRING,
+     .level = PARAM_BASIC,
+     .scope = PARAM_REQUEST,
+     .commands = CMD_EVAL},
+    {.key = "json",
+     .flag = "--json",
+     .label = "JSON",
+     .group = "Output",
+     .help = "One object on standard output; an error is one object on standard error.",
+     .type = PARAM_BOOL,
+     .level = PARAM_BASIC,
+     .def = "false",
+     .commands = CMD_ALL},
+    {.key = "stats",
+     .flag = "--stats",
+     .label = "Statistics",
+     .group = "Output",
+     .help = "Times, rates, reads and memory on standard error.",
+     .type = PARAM_BOOL,
+     .level = PARAM_BASIC,
+     .def = "false",
+     .commands = CMD_RUN | CMD_EVAL},
+    {.key = "show_config",
+     .flag = "--show-config",
+     .label = "Show configuration",
+     .group = "Output",
+     .help = "Print what the options and the configuration file add up to, and end.",
+     .type = PARAM_BOOL,
+     .level = PARAM_ADVANCED,
+     .def = "false",
+     .commands = CMD_ALL},
+    {.key = "help",
+     .flag = "--help",
+     .aliases = "-h",
+     .label = "Help",
+     .group = "Output",
+     .help = "Print this and end.",
+     .type = PARAM_BOOL,
+     .level = PARAM_BASIC,
+     .def = "false",
+     .commands = CMD_ALL},
 };
 
 #define MAX_TABLES 8
@@ -68,7 +159,8 @@ void options_close(struct options *o)
     params_close(&o->set);
 }
 
-/* Known before anything is parsed, so that a wrong option is reported in the form that was asked for. */
+/* Known before anything is parsed, so that a wrong option is reported in the form that was asked
+ * for. */
 static bool asks_for(int argc, char **argv, const char *flag)
 {
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
@@ -93,7 +185,8 @@ int options_read(struct options *o, int argc, char **argv, struct leat_error *e)
 {
     char path[4096];
     o->json = asks_for(argc, argv, "--json");
-    int code = params_parse(&o->set, argc, argv, o->command->rows, o->words, o->command->max_words, &o->n_words, e);
+    int code = params_parse(&o->set, argc, argv, o->command->rows, o->words, o->command->max_words,
+                            &o->n_words, e);
     if (code == 0 && config_path(path, sizeof path))
         code = params_read_file(&o->set, path, e);
     if (code == 0)
@@ -111,7 +204,8 @@ bool option_given(const struct options *o, const char *key)
     return params_get(&o->set, key)->set;
 }
 
-static int pass_on(struct leat_params *p, const struct param *row, const struct param_value *v, struct leat_error *e)
+static int pass_on(struct leat_params *p, const struct param *row, const struct param_value *v,
+                   struct leat_error *e)
 {
     if (row->type == PARAM_LIST) {
         for (int32_t i = 0; i < v->n_list; i++) {
@@ -154,7 +248,8 @@ int options_model(struct options *o, const char **model, struct leat_error *e)
         used = 1;
     *model = used ? o->words[0] : named->s;
     if (!*model)
-        return error_set(e, LEAT_ERR_USAGE, "no model was named: leat %s %s", o->command->name, o->command->arguments);
+        return error_set(e, LEAT_ERR_USAGE, "no model was named: leat %s %s", o->command->name,
+                         o->command->arguments);
     for (int32_t i = used; i < o->n_words; i++)
         o->words[i - used] = o->words[i];
     o->n_words -= used;
@@ -166,7 +261,8 @@ static void show_value(const char *value)
 {
     static const char special[] = " \t\r\n\"\\";
     size_t n = strlen(value);
-    bool plain = n > 0 && !strchr(special, value[0]) && !strchr(special, value[n - 1]) && !strpbrk(value, "\n\r\"\\");
+    bool plain = n > 0 && !strchr(special, value[0]) && !strchr(special, value[n - 1]) &&
+                 !strpbrk(value, "\n\r\"\\");
     if (plain) {
         fputs(value, stdout);
         return;
@@ -244,7 +340,8 @@ void options_show(const struct options *o, const struct leat_error *problem)
         show_json(o, problem);
         return;
     }
-    printf("# leat %s%s%s\n", o->command->name, problem ? ": not valid: " : ": valid", problem ? problem->message : "");
+    printf("# leat %s%s%s\n", o->command->name, problem ? ": not valid: " : ": valid",
+           problem ? problem->message : "");
     for (int32_t i = 0; i < o->set.n; i++) {
         const struct param *row = o->set.rows[i];
         if (!(row->commands & o->command->rows))

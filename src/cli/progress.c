@@ -1,4 +1,5 @@
-/* The progress line on a terminal: by the clock, wiped before text appears. Silent in a pipe. One thread. */
+/* The progress line on a terminal: by the clock, wiped before text appears. Silent in a pipe. One
+ * thread. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -27,8 +28,8 @@ void progress_show(const struct leat_progress *p)
         return;
     last_s = now;
     shown = true;
-    fprintf(stderr, "\rprompt: %d of %d tokens, layer %d of %d, %.1f s\033[K", (int)p->prompt_done, (int)p->prompt_total,
-            (int)p->layer + 1, (int)p->n_layer, p->elapsed_s);
+    fprintf(stderr, "\rprompt: %d of %d tokens, layer %d of %d, %.1f s\033[K", (int)p->prompt_done,
+            (int)p->prompt_total, (int)p->layer + 1, (int)p->n_layer, p->elapsed_s);
     fflush(stderr);
 }
 

@@ -1,4 +1,5 @@
-/* What the program writes: text, JSON objects, errors, tables. Owns standard output and standard error. One thread. */
+/* What the program writes: text, JSON objects, errors, tables. Owns standard output and standard
+ * error. One thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -105,7 +106,9 @@ json_t *plan_json(const struct leat_plan *p)
 {
     json_t *o = json_object();
     json_object_set_new(o, "ceiling_bytes", json_bytes_of(p->ceiling_bytes));
-    json_object_set_new(o, "ceiling_source", json_string(p->ceiling_by_hand ? "asked for" : "three quarters of what is available"));
+    json_object_set_new(
+        o, "ceiling_source",
+        json_string(p->ceiling_by_hand ? "asked for" : "three quarters of what is available"));
     json_object_set_new(o, "available_bytes", json_bytes_of(p->available_bytes));
     json_object_set_new(o, "total_bytes", json_bytes_of(p->total_bytes));
     json_object_set_new(o, "smallest_bytes", json_bytes_of(p->smallest_bytes));
@@ -125,13 +128,15 @@ json_t *plan_json(const struct leat_plan *p)
 static void print_refusal(const struct leat_error *e, const struct leat_plan *p)
 {
     char a[24], b[24];
-    fprintf(stderr, "leat: the budget of %s is too small. The smallest sum, with a context of %d and a width of %d:\n",
+    fprintf(stderr,
+            "leat: the budget of %s is too small. The smallest sum, with a context of %d and a "
+            "width of %d:\n",
             format_bytes(a, sizeof a, p->ceiling_bytes), (int)p->context, (int)p->width);
     for (int32_t i = 0; i < p->n_rows; i++)
-        fprintf(stderr, "  %-24s %16" PRIu64 " bytes %12s\n", p->row[i].name, p->row[i].planned_bytes,
-                format_bytes(b, sizeof b, p->row[i].planned_bytes));
-    fprintf(stderr, "  %-24s %16" PRIu64 " bytes %12s\nGive --memory %" PRIu64 " or more", "sum", p->total_bytes,
-            format_bytes(b, sizeof b, p->total_bytes), e->needed_bytes);
+        fprintf(stderr, "  %-24s %16" PRIu64 " bytes %12s\n", p->row[i].name,
+                p->row[i].planned_bytes, format_bytes(b, sizeof b, p->row[i].planned_bytes));
+    fprintf(stderr, "  %-24s %16" PRIu64 " bytes %12s\nGive --memory %" PRIu64 " or more", "sum",
+            p->total_bytes, format_bytes(b, sizeof b, p->total_bytes), e->needed_bytes);
     if (p->ceiling_by_hand)
         fputs(".\n", stderr);
     else
@@ -142,7 +147,8 @@ int report_error(const struct options *o, const struct leat_error *e, const stru
 {
     const int status = e->code == LEAT_ERR_USAGE ? EXIT_USAGE : EXIT_FAILED;
     fflush(stdout);
-    const bool refused = plan && plan->n_rows > 0 && e->code == LEAT_ERR_MEMORY && plan->total_bytes > plan->ceiling_bytes;
+    const bool refused = plan && plan->n_rows > 0 && e->code == LEAT_ERR_MEMORY &&
+                         plan->total_bytes > plan->ceiling_bytes;
     if (!o->json) {
         if (refused)
             print_refusal(e, plan);
@@ -159,7 +165,8 @@ int report_error(const struct options *o, const struct leat_error *e, const stru
         json_object_set_new(in, "budget", plan_json(plan));
     json_object_set_new(top, "error", in);
     char *text = json_dumps(top, JSON_PRESERVE_ORDER);
-    fprintf(stderr, "%s\n", text ? text : "{\"error\": {\"code\": \"memory\", \"message\": \"no memory\"}}");
+    fprintf(stderr, "%s\n",
+            text ? text : "{\"error\": {\"code\": \"memory\", \"message\": \"no memory\"}}");
     free(text);
     json_decref(top);
     return status;
@@ -173,7 +180,8 @@ static double other_seconds(const struct leat_stats *s, double elapsed_s)
     return rest > 0 ? rest : 0;
 }
 
-json_t *stats_json(const struct leat_engine *g, const struct leat_stats *s, double elapsed_s, double tokens)
+json_t *stats_json(const struct leat_engine *g, const struct leat_stats *s, double elapsed_s,
+                   double tokens)
 {
     const struct leat_facts *f = leat_engine_facts(g);
     const struct leat_plan *p = leat_engine_plan(g);
@@ -192,7 +200,8 @@ json_t *stats_json(const struct leat_engine *g, const struct leat_stats *s, doub
     set_count(o, "pass_tokens", s->pass_tokens);
     set_count(o, "reads", s->reads);
     set_count(o, "read_bytes", s->read_bytes);
-    json_object_set_new(o, "read_bytes_per_token", tokens > 0 ? json_real((double)s->read_bytes / tokens) : json_null());
+    json_object_set_new(o, "read_bytes_per_token",
+                        tokens > 0 ? json_real((double)s->read_bytes / tokens) : json_null());
     json_object_set_new(o, "read_bytes_per_s", json_rate((double)s->read_bytes, s->read_busy_s));
     set_count(o, "stream_read_bytes", s->stream_read_bytes);
     set_count(o, "resident_read_bytes", s->resident_read_bytes);
@@ -204,7 +213,9 @@ json_t *stats_json(const struct leat_engine *g, const struct leat_stats *s, doub
     set_count(o, "expert_hits", s->expert_hits);
     set_count(o, "expert_misses", s->expert_misses);
     set_count(o, "expert_evictions", s->expert_evictions);
-    json_object_set_new(o, "expert_hit_share", asked > 0 ? json_real((double)s->expert_hits / (double)asked) : json_null());
+    json_object_set_new(o, "expert_hit_share",
+                        asked > 0 ? json_real((double)s->expert_hits / (double)asked)
+                                  : json_null());
     json_object_set_new(o, "direct_files", json_integer(s->direct_files));
     json_object_set_new(o, "buffered_files", json_integer(s->buffered_files));
     json_object_set_new(o, "direct_note", json_text_of(s->direct_note));
@@ -232,14 +243,16 @@ json_t *stats_json(const struct leat_engine *g, const struct leat_stats *s, doub
 void rate_print(const char *what, double tokens, double seconds)
 {
     if (tokens > 0 && seconds > 0)
-        fprintf(stderr, "  %-22s %10.0f tokens in %9.3f s, %10.2f tokens/s\n", what, tokens, seconds, tokens / seconds);
+        fprintf(stderr, "  %-22s %10.0f tokens in %9.3f s, %10.2f tokens/s\n", what, tokens,
+                seconds, tokens / seconds);
     else
         fprintf(stderr, "  %-22s %10.0f tokens, rate unmeasured\n", what, tokens);
 }
 
 static void share_print(const char *what, double seconds, double total)
 {
-    fprintf(stderr, "    %-20s %27.3f s, %10.1f %%\n", what, seconds, total > 0 ? 100 * seconds / total : 0.0);
+    fprintf(stderr, "    %-20s %27.3f s, %10.1f %%\n", what, seconds,
+            total > 0 ? 100 * seconds / total : 0.0);
 }
 
 static void bytes_print(const char *what, uint64_t bytes)
@@ -248,7 +261,8 @@ static void bytes_print(const char *what, uint64_t bytes)
     if (bytes == UINT64_MAX)
         fprintf(stderr, "  %-22s unmeasured\n", what);
     else
-        fprintf(stderr, "  %-22s %20" PRIu64 " bytes %17s\n", what, bytes, format_bytes(size, sizeof size, bytes));
+        fprintf(stderr, "  %-22s %20" PRIu64 " bytes %17s\n", what, bytes,
+                format_bytes(size, sizeof size, bytes));
 }
 
 static void memory_print(const struct leat_engine *g, const struct leat_stats *s)
@@ -260,8 +274,10 @@ static void memory_print(const struct leat_engine *g, const struct leat_stats *s
     uint64_t planned = 0, peak = 0;
     fprintf(stderr, "memory                       planned           held now               peak\n");
     for (int32_t i = 0; i < n; i++) {
-        fprintf(stderr, "  %-18s %15s %18s %18s\n", rows[i].name, format_bytes(a, sizeof a, rows[i].planned_bytes),
-                format_bytes(b, sizeof b, rows[i].held_bytes), format_bytes(c, sizeof c, rows[i].peak_bytes));
+        fprintf(stderr, "  %-18s %15s %18s %18s\n", rows[i].name,
+                format_bytes(a, sizeof a, rows[i].planned_bytes),
+                format_bytes(b, sizeof b, rows[i].held_bytes),
+                format_bytes(c, sizeof c, rows[i].peak_bytes));
         planned += rows[i].planned_bytes;
         peak += rows[i].peak_bytes;
     }
@@ -275,7 +291,8 @@ static void memory_print(const struct leat_engine *g, const struct leat_stats *s
     }
 }
 
-void stats_print(const struct leat_engine *g, const struct leat_stats *s, double elapsed_s, double tokens)
+void stats_print(const struct leat_engine *g, const struct leat_stats *s, double elapsed_s,
+                 double tokens)
 {
     const struct leat_facts *f = leat_engine_facts(g);
     const uint64_t asked = s->expert_hits + s->expert_misses;
@@ -285,7 +302,10 @@ void stats_print(const struct leat_engine *g, const struct leat_stats *s, double
     share_print("computing", s->compute_s, elapsed_s);
     share_print("sampling", s->sample_s, elapsed_s);
     share_print("other", other_seconds(s, elapsed_s), elapsed_s);
-    fprintf(stderr, "reading (%s, %d lanes)\n", s->buffered_files == 0 ? "direct" : s->direct_files == 0 ? "buffered" : "direct and buffered",
+    fprintf(stderr, "reading (%s, %d lanes)\n",
+            s->buffered_files == 0 ? "direct"
+            : s->direct_files == 0 ? "buffered"
+                                   : "direct and buffered",
             (int)f->lanes);
     bytes_print("read", s->read_bytes);
     if (tokens > 0)
@@ -294,13 +314,18 @@ void stats_print(const struct leat_engine *g, const struct leat_stats *s, double
     bytes_print("  streamed", s->stream_read_bytes);
     bytes_print("  experts", s->expert_read_bytes);
     bytes_print("  table rows", s->row_read_bytes);
-    fprintf(stderr, "  %-22s %20" PRIu64 ", %" PRIu64 " retried, %" PRIu64 " waited for\n", "reads", s->reads, s->retries, s->waits);
+    fprintf(stderr, "  %-22s %20" PRIu64 ", %" PRIu64 " retried, %" PRIu64 " waited for\n", "reads",
+            s->reads, s->retries, s->waits);
     if (s->read_busy_s > 0)
-        fprintf(stderr, "  %-22s %20.1f MB/s while reads were in flight\n", "rate", (double)s->read_bytes / s->read_busy_s / 1e6);
+        fprintf(stderr, "  %-22s %20.1f MB/s while reads were in flight\n", "rate",
+                (double)s->read_bytes / s->read_busy_s / 1e6);
     if (s->direct_note)
         fprintf(stderr, "  %s\n", s->direct_note);
     if (asked > 0)
-        fprintf(stderr, "  %-22s %20" PRIu64 " hits, %" PRIu64 " misses (%.1f %% hits), %" PRIu64 " evictions\n", "experts",
-                s->expert_hits, s->expert_misses, 100.0 * (double)s->expert_hits / (double)asked, s->expert_evictions);
+        fprintf(stderr,
+                "  %-22s %20" PRIu64 " hits, %" PRIu64 " misses (%.1f %% hits), %" PRIu64
+                " evictions\n",
+                "experts", s->expert_hits, s->expert_misses,
+                100.0 * (double)s->expert_hits / (double)asked, s->expert_evictions);
     memory_print(g, s);
 }

@@ -1,5 +1,5 @@
-/* Usage texts and the man page, made from the command table and the parameter table. `leat help man` writes
- * docs/leat.1. One thread. */
+/* Usage texts and the man page, made from the command table and the parameter table. `leat help
+ * man` writes docs/leat.1. One thread. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,13 +8,16 @@
 
 #define COLUMNS 80
 
-static const char sizes[] = "SIZE is a number with K, M, G, T (powers of 1024) or KB, MB, GB, TB (powers of 1000).";
-static const char configured[] = "Defaults can be set in ~/.config/leat/config (or $XDG_CONFIG_HOME/leat/config), "
-                                 "one \"key = value\" a line; leat params lists the keys.";
+static const char sizes[] =
+    "SIZE is a number with K, M, G, T (powers of 1024) or KB, MB, GB, TB (powers of 1000).";
+static const char configured[] =
+    "Defaults can be set in ~/.config/leat/config (or $XDG_CONFIG_HOME/leat/config), "
+    "one \"key = value\" a line; leat params lists the keys.";
 
 void usage_program(void)
 {
-    printf("leat %s: runs language models bigger than the memory they are given.\n\nusage:\n", leat_version());
+    printf("leat %s: runs language models bigger than the memory they are given.\n\nusage:\n",
+           leat_version());
     for (int32_t i = 0; i < n_commands; i++) {
         char head[96];
         snprintf(head, sizeof head, "leat %s %s", commands[i].name, commands[i].arguments);
@@ -134,13 +137,17 @@ int usage_man(void)
     struct options o;
     if (options_open(&o, &commands[0], NULL) < 0)
         return EXIT_FAILED;
-    printf(".\\\" Made by `leat help man` from the parameter table; do not edit.\n.TH LEAT 1 \"\" \"leat %s\" \"\"\n"
-           ".SH NAME\nleat \\- run language models bigger than the memory they are given\n.SH SYNOPSIS\n",
+    printf(".\\\" Made by `leat help man` from the parameter table; do not edit.\n.TH LEAT 1 \"\" "
+           "\"leat %s\" \"\"\n"
+           ".SH NAME\nleat \\- run language models bigger than the memory they are given\n.SH "
+           "SYNOPSIS\n",
            leat_version());
     for (int32_t i = 0; i < n_commands; i++)
         printf("%s.B leat %s\n%s\n", i ? ".br\n" : "", commands[i].name, commands[i].arguments);
-    puts(".SH DESCRIPTION\nA transformer never needs all of its weights at once. Leat keeps what is worth keeping in memory and "
-         "reads the rest from the drive, ahead of the compute; the answer is the same, byte for byte, as when everything is "
+    puts(".SH DESCRIPTION\nA transformer never needs all of its weights at once. Leat keeps what "
+         "is worth keeping in memory and "
+         "reads the rest from the drive, ahead of the compute; the answer is the same, byte for "
+         "byte, as when everything is "
          "in memory. \\fB\\-\\-memory\\fR is a hard ceiling on the memory held.\n.SH COMMANDS");
     for (int32_t i = 0; i < n_commands; i++) {
         printf(".TP\n.B %s\n", commands[i].name);
@@ -155,7 +162,8 @@ int usage_man(void)
             man_row(o.set.rows[i]);
     puts(".SH FILES\n.TP\n.I ~/.config/leat/config");
     man_text(configured);
-    puts("\n.SH EXIT STATUS\n0: it worked. 1: it failed, or was cancelled. 2: it was used wrongly.");
+    puts(
+        "\n.SH EXIT STATUS\n0: it worked. 1: it failed, or was cancelled. 2: it was used wrongly.");
     options_close(&o);
     return EXIT_OK;
 }

@@ -1,6 +1,6 @@
-/* The policy that divides a memory budget (budget.h): what is charged in full, what shrinks when it is tight, and
- * who gets what is left over. Pure: figures in, figures out; it measures nothing, opens nothing, and knows neither
- * platform nor architecture. Any thread. */
+/* The policy that divides a memory budget (budget.h): what is charged in full, what shrinks when
+ * it is tight, and who gets what is left over. Pure: figures in, figures out; it measures nothing,
+ * opens nothing, and knows neither platform nor architecture. Any thread. */
 #include "budget.h"
 
 #include <string.h>
@@ -9,20 +9,25 @@
 #include "../base/error.h"
 #include "budget_internal.h"
 
-/* Positions a session gets when nobody asked: enough for a long answer, and a KV cache that small machines hold. */
+/* Positions a session gets when nobody asked: enough for a long answer, and a KV cache that small
+ * machines hold. */
 #define CONTEXT_WANTED 4096
-/* Below this a chat forgets its own question; only a smaller trained length or a pin goes under it. */
+/* Below this a chat forgets its own question; only a smaller trained length or a pin goes under
+ * it. */
 #define CONTEXT_LEAST 512
 /* A chosen context is a multiple of this (whole KV pages, and figures that a person can read). */
 #define CONTEXT_STEP 64
-/* Wide enough that unpacking a block is paid once per many tokens; wider gained little in anyone's engine. */
+/* Wide enough that unpacking a block is paid once per many tokens; wider gained little in anyone's
+ * engine. */
 #define WIDTH_WANTED 512
-/* Buffers of a pass may take a tenth of the budget (PLANNER P53): what they take, weights do not have. */
+/* Buffers of a pass may take a tenth of the budget (PLANNER P53): what they take, weights do not
+ * have. */
 #define BUFFER_SHARE 10
-/* The KV cache may take a quarter of what is left above the smallest weights before a free context shrinks. */
+/* The KV cache may take a quarter of what is left above the smallest weights before a free context
+ * shrinks. */
 #define KV_SHARE 4
 /* The default ceiling leaves a quarter of what is available to everybody else. */
-#define DEFAULT_NUMERATOR 3
+#define DEFAULT_NUMERATOR   3
 #define DEFAULT_DENOMINATOR 4
 
 uint64_t budget_default_ceiling(uint64_t available_bytes)
@@ -62,23 +67,27 @@ static uint64_t clamp(uint64_t v, uint64_t least, uint64_t most)
     return v < least ? least : v > most ? most : v;
 }
 
-/* The smallest memory of the dense weights, or what was pinned: never less than what must stay, never more than there is. */
+/* The smallest memory of the dense weights, or what was pinned: never less than what must stay,
+ * never more than there is. */
 static void dense_least(const struct budget_ask *ask, struct choice *x)
 {
     const struct weights_need *n = &x->need;
     if (ask->resident_bytes == BUDGET_AUTO)
-        x->resident = n->resident_all <= sum2(n->resident_min, n->stream_min) ? n->resident_all : n->resident_min;
+        x->resident = n->resident_all <= sum2(n->resident_min, n->stream_min) ? n->resident_all
+                                                                              : n->resident_min;
     else
         x->resident = clamp(ask->resident_bytes, n->resident_min, n->resident_all);
     x->stream = x->resident >= n->resident_all ? 0 : n->stream_min;
 }
 
-static int experts_least(const struct budget_costs *c, const struct budget_ask *ask, struct choice *x, struct leat_error *e)
+static int experts_least(const struct budget_costs *c, const struct budget_ask *ask,
+                         struct choice *x, struct leat_error *e)
 {
     const struct weights_need *n = &x->need;
     x->experts = 0;
     if (n->experts_all == 0 && ask->expert_cache_bytes != BUDGET_AUTO)
-        return error_set(e, LEAT_ERR_USAGE, "%s has no experts: an expert cache would do nothing here", c->name);
+        return error_set(e, LEAT_ERR_USAGE,
+                         "%s has no experts: an expert cache would do nothing here", c->name);
     if (n->experts_all > 0)
         x->experts = ask->expert_cache_bytes == BUDGET_AUTO
                          ? n->experts_min
@@ -89,12 +98,13 @@ static int experts_least(const struct budget_costs *c, const struct budget_ask *
 static uint64_t fixed_bytes(const struct budget_ask *ask, const struct choice *x)
 {
     uint64_t s = sum2(ask->process_bytes, sum2(ask->model_bytes, ask->tokenizer_bytes));
-    return sum2(s, sum2(x->need.vectors, x->need.lanes)); /* lanes: with the page cache that buffered reads cause */
+    return sum2(s, sum2(x->need.vectors,
+                        x->need.lanes)); /* lanes: with the page cache that buffered reads cause */
 }
 
 /* Prices a choice with the smallest weights that go with it. */
-static int price(const struct budget_costs *c, const struct budget_ask *ask, int32_t context, int32_t width,
-                 int32_t max_logits, struct choice *x, struct leat_error *e)
+static int price(const struct budget_costs *c, const struct budget_ask *ask, int32_t context,
+                 int32_t width, int32_t max_logits, struct choice *x, struct leat_error *e)
 {
     memset(x, 0, sizeof *x);
     x->context = context;
@@ -127,7 +137,8 @@ static int32_t wanted_context(const struct budget_costs *c, const struct budget_
     return c->n_ctx_train > 0 && c->n_ctx_train < CONTEXT_WANTED ? c->n_ctx_train : CONTEXT_WANTED;
 }
 
-static int smallest(const struct budget_costs *c, const struct budget_ask *ask, struct choice *x, struct leat_error *e)
+static int smallest(const struct budget_costs *c, const struct budget_ask *ask, struct choice *x,
+                    struct leat_error *e)
 {
     int32_t width = ask->width > 0 ? ask->width : 1;
     int32_t logits = ask->max_logits > 0 ? ask->max_logits : 1;
@@ -149,8 +160,9 @@ static int32_t logits_by_share(const struct budget_costs *c, uint64_t share, int
     return lo;
 }
 
-/* The longest context from least to most whose KV cache stays within limit; least when none does. */
-static int32_t context_by_limit(const struct budget_costs *c, int32_t least, int32_t most, int32_t width, uint64_t limit)
+/* The longest context from least to most whose KV cache stays within limit; else least. */
+static int32_t context_by_limit(const struct budget_costs *c, int32_t least, int32_t most,
+                                int32_t width, uint64_t limit)
 {
     if (c->kv(c->arg, most, width) <= limit)
         return most;
@@ -165,19 +177,21 @@ static int32_t context_by_limit(const struct budget_costs *c, int32_t least, int
     return least + lo * CONTEXT_STEP;
 }
 
-/* Chooses context, width and rows of logits: wanted ones first, smaller where the budget is tight. */
-static int choose(const struct budget_costs *c, const struct budget_ask *ask, struct budget *out, struct choice *x,
-                  struct leat_error *e)
+/* Chooses context, width and rows of logits: those wanted, smaller where the budget is tight. */
+static int choose(const struct budget_costs *c, const struct budget_ask *ask, struct budget *out,
+                  struct choice *x, struct leat_error *e)
 {
     const uint64_t ceiling = ask->ceiling_bytes, share = ceiling / BUFFER_SHARE;
     const int32_t most = wanted_context(c, ask), least = least_context(c, ask);
-    bool free_width = ask->width <= 0, free_logits = ask->max_logits <= 0, free_context = ask->context < 0;
+    bool free_width = ask->width <= 0, free_logits = ask->max_logits <= 0,
+         free_context = ask->context < 0;
     int32_t width = free_width ? (most < WIDTH_WANTED ? most : WIDTH_WANTED) : ask->width;
     int32_t logits = free_logits ? logits_by_share(c, share, width) : ask->max_logits;
     int code;
 
-    out->why_context = !free_context ? "asked for"
-                       : most == c->n_ctx_train ? "the length it was trained for" : "the default";
+    out->why_context = !free_context            ? "asked for"
+                       : most == c->n_ctx_train ? "the length it was trained for"
+                                                : "the default";
     out->why_width = !free_width ? "asked for" : "the default";
     if (free_width && free_logits && logits < width) {
         width = logits; /* every token wants its logits: a wider pass could not be used */
@@ -196,7 +210,8 @@ static int choose(const struct budget_costs *c, const struct budget_ask *ask, st
 
     uint64_t rest = x->total - x->kv;
     uint64_t above = ceiling > rest ? ceiling - rest : 0;
-    int32_t context = free_context ? context_by_limit(c, least, most, width, above / KV_SHARE) : most;
+    int32_t context =
+        free_context ? context_by_limit(c, least, most, width, above / KV_SHARE) : most;
     if (context < most) {
         out->why_context = "KV cache within a quarter of what the budget leaves";
         if ((code = price(c, ask, context, width, logits, x, e)) < 0)
@@ -285,7 +300,8 @@ static void report(const struct budget_ask *ask, const struct choice *x, struct 
         out->total_bytes = sum2(out->total_bytes, out->row[i]);
 }
 
-int budget_divide(const struct budget_costs *c, const struct budget_ask *ask, struct budget *out, struct leat_error *e)
+int budget_divide(const struct budget_costs *c, const struct budget_ask *ask, struct budget *out,
+                  struct leat_error *e)
 {
     struct choice x;
     memset(out, 0, sizeof *out);

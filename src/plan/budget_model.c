@@ -1,4 +1,5 @@
-/* The costs of a real model, from the rooms that will take the memory (budget.h). Pure; any thread. */
+/* The costs of a real model, from the rooms that will take the memory (budget.h). Pure; any
+ * thread. */
 #include "../base/error.h"
 #include "budget.h"
 
@@ -27,13 +28,15 @@ static uint64_t cost_logits(const void *arg, int32_t max_logits)
            budget_sampler_bytes(c->m->n_head_out);
 }
 
-static int cost_weights(const void *arg, int32_t width, struct weights_need *out, struct leat_error *e)
+static int cost_weights(const void *arg, int32_t width, struct weights_need *out,
+                        struct leat_error *e)
 {
     const struct costs_of *c = arg;
     return weights_need(c->m, c->ask->lanes, width, out, e);
 }
 
-int budget_resolve(const struct model *m, const struct budget_ask *ask, struct budget *out, struct leat_error *e)
+int budget_resolve(const struct model *m, const struct budget_ask *ask, struct budget *out,
+                   struct leat_error *e)
 {
     char name[160];
     struct costs_of of = {m, ask};

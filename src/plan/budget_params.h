@@ -10,7 +10,8 @@
 extern const struct param budget_params[];
 extern const int32_t budget_params_count;
 
-/* Fills context, width, max_logits, n_seq, resident and expert cache; ceiling only when it was given (true is returned). */
+/* Fills context, width, max_logits, n_seq, resident and expert cache; ceiling only when it was
+ * given (true is returned). */
 bool budget_ask_read(const struct param_set *s, struct budget_ask *ask);
 
 #endif

@@ -1,5 +1,5 @@
-/* One generation in progress (job.h): from a row of logits to text that was told. Knows no passes and no budget.
- * The scheduler's caller alone. */
+/* One generation in progress (job.h): from a row of logits to text that was told. Knows no passes
+ * and no budget. The scheduler's caller alone. */
 #include "job.h"
 
 #include <stdlib.h>
@@ -11,7 +11,8 @@
 #define TEXT_PER_TOKEN 8
 #define TEXT_START_MAX (256u << 10)
 
-/* True when the ids so far print nothing: then the first text of the sequence is the one generated. */
+/* True when the ids so far print nothing: then the first text of the sequence is the one
+ * generated. */
 static bool prints_nothing(const struct tokenizer *t, const struct timeline *l)
 {
     for (int32_t i = 0; i < l->n; i++)
@@ -30,11 +31,13 @@ int job_open(struct job *j, const struct job_config *c, struct leat_error *e)
     j->prompt_total = timeline_pending(c->timeline);
     sampler_init(&j->sampler, &c->sampling);
     if (c->tokenizer)
-        detokenizer_init(&j->detok, c->tokenizer, c->special, prints_nothing(c->tokenizer, c->timeline));
+        detokenizer_init(&j->detok, c->tokenizer, c->special,
+                         prints_nothing(c->tokenizer, c->timeline));
 
     int32_t room = c->timeline->context - c->timeline->n;
     size_t most = (size_t)(c->predict >= 0 && c->predict < room ? c->predict : room) + 1;
-    j->tokens.ids = malloc(most * sizeof(int32_t)); /* all of it now: nothing is obtained per token */
+    j->tokens.ids =
+        malloc(most * sizeof(int32_t)); /* all of it now: nothing is obtained per token */
     j->tokens.cap = most;
     j->piece_cap = c->tokenizer ? tokenizer_longest(c->tokenizer) + sizeof j->detok.held : 0;
     j->piece = malloc(j->piece_cap + 1);
@@ -42,7 +45,8 @@ int job_open(struct job *j, const struct job_config *c, struct leat_error *e)
     j->text = malloc(j->text_cap + 1);
     if (!j->tokens.ids || !j->piece || !j->text) {
         job_close(j);
-        return error_set(e, LEAT_ERR_MEMORY, "the system refused memory for the text of a generation");
+        return error_set(e, LEAT_ERR_MEMORY,
+                         "the system refused memory for the text of a generation");
     }
     j->text[0] = 0;
     if (c->predict == 0 || room <= 0)
@@ -94,7 +98,8 @@ static void scan(struct job *j)
     j->finish = FINISH_STOP;
 }
 
-/* What an incomplete character becomes at the end; it may complete a stop string like any other text. */
+/* What an incomplete character becomes at the end; it may complete a stop string like any other
+ * text. */
 static void flush(struct job *j)
 {
     if (!j->c.tokenizer || j->stopped_by >= 0)

@@ -1,4 +1,5 @@
-/* xoshiro256** and SplitMix64 (rng.h). Knows nothing of what the numbers are for. One thread per generator. */
+/* xoshiro256** and SplitMix64 (rng.h). Knows nothing of what the numbers are for. One thread per
+ * generator. */
 #include "rng.h"
 
 static uint64_t rotate(uint64_t x, int k)

@@ -1,6 +1,7 @@
 /* The random numbers of sampling: xoshiro256** 1.0 seeded through SplitMix64 (Blackman and Vigna,
- * "Scrambled Linear Pseudorandom Number Generators", 2021; Steele, Lea, Flood, "Fast Splittable Pseudorandom Number
- * Generators", 2014). Same seed, same numbers, on every machine. Not for secrets. One thread per generator. */
+ * "Scrambled Linear Pseudorandom Number Generators", 2021; Steele, Lea, Flood, "Fast Splittable
+ * Pseudorandom Number Generators", 2014). Same seed, same numbers, on every machine. Not for
+ * secrets. One thread per generator. */
 #ifndef SESSION_RNG_H
 #define SESSION_RNG_H
 

@@ -1,5 +1,5 @@
-/* The sampler (sampling.h): bias, penalties, cuts, draw. Owns no memory, knows no tokenizer and no session. Pure but for
- * the generator; one thread per sampler. */
+/* The sampler (sampling.h): bias, penalties, cuts, draw. Owns no memory, knows no tokenizer and no
+ * session. Pure but for the generator; one thread per sampler. */
 #include "sampling.h"
 
 #include <float.h>
@@ -13,7 +13,8 @@ void sampler_init(struct sampler *s, const struct sampling *how)
 
 /* ---- the greatest logit ---- */
 
-#define LANES 16 /* independent maxima, so that the loop needs no order and compiles to vector code */
+#define LANES                                                                                      \
+    16 /* independent maxima, so that the loop needs no order and compiles to vector code */
 
 static float greatest(const float *x, int32_t n, bool *bad)
 {
@@ -137,11 +138,13 @@ static void sort_ids(int32_t *ids, int32_t n) /* heap sort: qsort may allocate *
     }
 }
 
-static void apply_penalties(const struct sampling *how, float *logits, int32_t n, const int32_t *history,
-                            int32_t n_history, int32_t *sorted)
+static void apply_penalties(const struct sampling *how, float *logits, int32_t n,
+                            const int32_t *history, int32_t n_history, int32_t *sorted)
 {
-    int32_t window = how->repeat_last_n < 0 || how->repeat_last_n > n_history ? n_history : how->repeat_last_n;
-    if (window == 0 || (how->repeat_penalty == 1.0f && how->frequency_penalty == 0.0f && how->presence_penalty == 0.0f))
+    int32_t window =
+        how->repeat_last_n < 0 || how->repeat_last_n > n_history ? n_history : how->repeat_last_n;
+    if (window == 0 || (how->repeat_penalty == 1.0f && how->frequency_penalty == 0.0f &&
+                        how->presence_penalty == 0.0f))
         return;
     for (int32_t i = 0; i < window; i++)
         sorted[i] = history[n_history - window + i];
@@ -160,7 +163,8 @@ static void apply_penalties(const struct sampling *how, float *logits, int32_t n
 
 /* ---- the cuts ---- */
 
-/* The k likeliest, in ascending order of id. Ids come in ascending order, so an equal logit never displaces one. */
+/* The k likeliest, in ascending order of id. Ids come in ascending order, so an equal logit never
+ * displaces one. */
 static int32_t keep_top_k(const float *logits, int32_t n, int32_t k, struct candidate *out)
 {
     for (int32_t i = 0; i < k; i++)
@@ -197,7 +201,8 @@ static int32_t keep_top_p(struct candidate *c, int32_t n, float max, double tota
     return kept;
 }
 
-static int32_t keep(const struct sampling *how, const float *logits, int32_t n, float max, struct candidate *out)
+static int32_t keep(const struct sampling *how, const float *logits, int32_t n, float max,
+                    struct candidate *out)
 {
     const bool cut_k = how->top_k > 0 && how->top_k < n, cut_p = how->top_p < 1.0f;
     const float least = how->min_p > 0 ? max + logf(how->min_p) : -INFINITY;
@@ -222,7 +227,8 @@ static int32_t keep(const struct sampling *how, const float *logits, int32_t n, 
     return cut_p ? keep_top_p(out, kept, max, total, how->top_p) : kept;
 }
 
-int32_t sampler_keep(const struct sampling *how, const float *logits, int32_t n, struct candidate *out)
+int32_t sampler_keep(const struct sampling *how, const float *logits, int32_t n,
+                     struct candidate *out)
 {
     bool bad;
     return keep(how, logits, n, greatest(logits, n, &bad), out);
@@ -249,8 +255,9 @@ static int32_t draw(struct sampler *s, struct candidate *c, int32_t n, float max
     return c[i].id;
 }
 
-int sampler_pick(struct sampler *s, float *logits, int32_t n, const int32_t *history, int32_t n_history, int32_t *sorted,
-                 struct candidate *scratch, int32_t *id, struct leat_error *e)
+int sampler_pick(struct sampler *s, float *logits, int32_t n, const int32_t *history,
+                 int32_t n_history, int32_t *sorted, struct candidate *scratch, int32_t *id,
+                 struct leat_error *e)
 {
     bool bad;
     apply_bias(&s->how, logits, n);
@@ -258,10 +265,12 @@ int sampler_pick(struct sampler *s, float *logits, int32_t n, const int32_t *his
     const float max = greatest(logits, n, &bad);
     if (bad)
         return error_set(e, LEAT_ERR_FORMAT,
-                         "the logits after %d tokens hold NaN or infinity: the model's weights are damaged or overflow",
+                         "the logits after %d tokens hold NaN or infinity: the model's weights are "
+                         "damaged or overflow",
                          (int)n_history);
     if (max == -INFINITY)
-        return error_set(e, LEAT_ERR_FORMAT, "no token is left to choose after %d tokens: every logit is -infinity",
+        return error_set(e, LEAT_ERR_FORMAT,
+                         "no token is left to choose after %d tokens: every logit is -infinity",
                          (int)n_history);
     if (s->how.temperature <= 0) {
         int32_t i = 0;

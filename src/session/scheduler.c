@@ -1,4 +1,5 @@
-/* Forming and running passes (scheduler.h). Knows neither weights nor text; a job decides what its logits mean. */
+/* Forming and running passes (scheduler.h). Knows neither weights nor text; a job decides what its
+ * logits mean. */
 #include "scheduler.h"
 
 #include <assert.h>
@@ -16,7 +17,7 @@ struct scheduler {
     int32_t *ids, *pos;
     struct seq_state **seq;
     uint8_t *want;
-    struct job **wants;        /* max_logits: whose row it is */
+    struct job **wants; /* max_logits: whose row it is */
 };
 
 struct pass { /* over the scheduler's arrays */
@@ -30,7 +31,8 @@ static uint64_t logits_bytes(const struct scheduler_config *c)
 
 static uint64_t scratch_bytes(const struct scheduler_config *c)
 {
-    return (uint64_t)c->n_logits * sizeof(struct candidate); /* charged by plan/budget.c: budget_sampler_bytes */
+    return (uint64_t)c->n_logits *
+           sizeof(struct candidate); /* charged by plan/budget.c: budget_sampler_bytes */
 }
 
 int scheduler_open(const struct scheduler_config *c, struct scheduler **out, struct leat_error *e)
@@ -138,9 +140,10 @@ static void put_job(struct scheduler *s, struct pass *p, struct job *j, int32_t 
         s->want[p->n - 1] = 1;
 }
 
-/* One id of each sequence that decodes, the rest for prompts. Whoever comes first this time comes last the next, so that
- * nobody starves when a pass is narrower than the crowd. */
-static void form(struct scheduler *s, struct pass *p, struct job *const *jobs, int32_t n, int32_t *turn)
+/* One id of each sequence that decodes, the rest for prompts. Whoever comes first this time comes
+ * last the next, so that nobody starves when a pass is narrower than the crowd. */
+static void form(struct scheduler *s, struct pass *p, struct job *const *jobs, int32_t n,
+                 int32_t *turn)
 {
     int32_t waiting = 0; /* running jobs not yet looked at */
     for (int32_t i = 0; i < n; i++)
@@ -186,7 +189,8 @@ static int32_t end_finished(struct scheduler *s, struct job *const *jobs, int32_
         if (is_set(s->c.cancelled) || is_set(jobs[i]->c.cancelled))
             job_end(jobs[i], FINISH_CANCELLED);
         else if (timeline_pending(jobs[i]->c.timeline) == 0)
-            job_end(jobs[i], FINISH_LENGTH); /* the prompt alone was asked for, or the context is full */
+            job_end(jobs[i],
+                    FINISH_LENGTH); /* the prompt alone was asked for, or the context is full */
         running += job_running(jobs[i]);
     }
     return running;
@@ -199,7 +203,8 @@ static void run_pass(struct scheduler *s, struct job *const *jobs, int32_t n, in
     struct pass p;
     scheduler_lock(s);
     form(s, &p, jobs, n, turn);
-    struct ubatch b = {.n = p.n, .ids = s->ids, .seq = s->seq, .pos = s->pos, .want_logits = s->want};
+    struct ubatch b = {
+        .n = p.n, .ids = s->ids, .seq = s->seq, .pos = s->pos, .want_logits = s->want};
     decoder_set_watch(s->c.decoder, watch_layer, &w);
     int code = decoder_run(s->c.decoder, &b, s->logits, &e);
     decoder_set_watch(s->c.decoder, NULL, NULL);
@@ -227,8 +232,8 @@ void scheduler_run(struct scheduler *s, struct job *const *jobs, int32_t n)
 }
 
 int scheduler_eval(struct scheduler *s, struct timeline *t,
-                   int (*on_row)(void *arg, int32_t position, const float *logits, int32_t n), void *arg,
-                   struct leat_error *e)
+                   int (*on_row)(void *arg, int32_t position, const float *logits, int32_t n),
+                   void *arg, struct leat_error *e)
 {
     const int32_t most = s->c.width < s->c.max_logits ? s->c.width : s->c.max_logits;
     int code = 0;
@@ -240,7 +245,8 @@ int scheduler_eval(struct scheduler *s, struct timeline *t,
         const int32_t from = state_length(t->state), left = timeline_pending(t);
         put(s, &p, t, left < most ? left : most);
         memset(s->want, 1, (size_t)p.n);
-        struct ubatch b = {.n = p.n, .ids = s->ids, .seq = s->seq, .pos = s->pos, .want_logits = s->want};
+        struct ubatch b = {
+            .n = p.n, .ids = s->ids, .seq = s->seq, .pos = s->pos, .want_logits = s->want};
         code = decoder_run(s->c.decoder, &b, s->logits, e);
         for (int32_t i = 0; code == 0 && i < p.n; i++)
             if (on_row(arg, from + i, s->logits + (size_t)i * (size_t)s->c.n_logits, s->c.n_logits))

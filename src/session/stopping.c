@@ -10,7 +10,8 @@ static size_t to_boundary(const char *text, size_t at, size_t len)
     return at;
 }
 
-size_t stop_find(const struct stop_set *s, const char *text, size_t from, size_t len, int32_t *which)
+size_t stop_find(const struct stop_set *s, const char *text, size_t from, size_t len,
+                 int32_t *which)
 {
     for (size_t end = from + 1; end <= len; end++) {
         size_t longest = 0;

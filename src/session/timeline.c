@@ -1,4 +1,5 @@
-/* The ids of one text beside its state (timeline.h). Knows no tokenizer and no sampler. One thread at a time. */
+/* The ids of one text beside its state (timeline.h). Knows no tokenizer and no sampler. One thread
+ * at a time. */
 #include "timeline.h"
 
 #include <string.h>
@@ -7,7 +8,8 @@
 
 static uint64_t ids_bytes(int32_t context)
 {
-    return (uint64_t)context * 2 * sizeof(int32_t); /* charged by plan/budget.c: budget_timeline_bytes */
+    return (uint64_t)context * 2 *
+           sizeof(int32_t); /* charged by plan/budget.c: budget_timeline_bytes */
 }
 
 static int ids_open(struct ledger *l, int32_t context, struct timeline *t, struct leat_error *e)
@@ -24,7 +26,8 @@ static int ids_open(struct ledger *l, int32_t context, struct timeline *t, struc
     return 0;
 }
 
-int timeline_open(struct state_pool *pool, struct ledger *l, int32_t context, struct timeline *t, struct leat_error *e)
+int timeline_open(struct state_pool *pool, struct ledger *l, int32_t context, struct timeline *t,
+                  struct leat_error *e)
 {
     int code = ids_open(l, context, t, e);
     if (code == 0)
@@ -42,16 +45,19 @@ void timeline_close(struct timeline *t)
     memset(t, 0, sizeof *t);
 }
 
-int timeline_append(struct timeline *t, const int32_t *ids, int32_t n, int32_t n_vocab, struct leat_error *e)
+int timeline_append(struct timeline *t, const int32_t *ids, int32_t n, int32_t n_vocab,
+                    struct leat_error *e)
 {
     if (n > t->context - t->n)
         return error_set(e, LEAT_ERR_CONTEXT,
-                         "%d tokens do not fit: the context holds %d, of which %d are taken; ask for a longer context "
+                         "%d tokens do not fit: the context holds %d, of which %d are taken; ask "
+                         "for a longer context "
                          "(--context) or shorten the text",
                          (int)n, (int)t->context, (int)t->n);
     for (int32_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= n_vocab)
-            return error_set(e, LEAT_ERR_USAGE, "token %d is %d, and this model's ids go from 0 to %d", (int)i,
+            return error_set(e, LEAT_ERR_USAGE,
+                             "token %d is %d, and this model's ids go from 0 to %d", (int)i,
                              (int)ids[i], (int)n_vocab - 1);
     if (n > 0)
         memcpy(t->ids + t->n, ids, (size_t)n * sizeof *ids);
@@ -62,27 +68,32 @@ int timeline_append(struct timeline *t, const int32_t *ids, int32_t n, int32_t n
 int timeline_truncate(struct timeline *t, int32_t upto, struct leat_error *e)
 {
     if (upto < 0 || upto > t->n)
-        return error_set(e, LEAT_ERR_USAGE, "cannot cut a text of %d tokens at %d", (int)t->n, (int)upto);
+        return error_set(e, LEAT_ERR_USAGE, "cannot cut a text of %d tokens at %d", (int)t->n,
+                         (int)upto);
     if (upto < state_length(t->state)) {
         int32_t kept = 0;
         int code = state_truncate(t->state, upto, &kept);
         if (code < 0)
-            return error_set(e, code, "the state of %d tokens cannot be cut at %d", (int)t->n, (int)upto);
+            return error_set(e, code, "the state of %d tokens cannot be cut at %d", (int)t->n,
+                             (int)upto);
         upto = kept;
     }
     t->n = upto;
     return 0;
 }
 
-int timeline_fork(const struct timeline *t, int32_t upto, struct state_pool *pool, struct timeline *out, struct leat_error *e)
+int timeline_fork(const struct timeline *t, int32_t upto, struct state_pool *pool,
+                  struct timeline *out, struct leat_error *e)
 {
     if (upto < 0 || upto > t->n)
-        return error_set(e, LEAT_ERR_USAGE, "cannot fork a text of %d tokens at %d", (int)t->n, (int)upto);
+        return error_set(e, LEAT_ERR_USAGE, "cannot fork a text of %d tokens at %d", (int)t->n,
+                         (int)upto);
     int32_t held = state_length(t->state);
     int code = ids_open(t->ledger, t->context, out, e);
     if (code < 0)
         return code;
-    code = upto == 0 ? state_open(pool, &out->state, e) : state_fork(t->state, upto < held ? upto : held, &out->state, e);
+    code = upto == 0 ? state_open(pool, &out->state, e)
+                     : state_fork(t->state, upto < held ? upto : held, &out->state, e);
     if (code < 0) {
         timeline_close(out);
         return code;

@@ -1,4 +1,5 @@
-/* leat.h as a program uses it: sessions, batches, cancelling, several threads, budgets. Needs the shared test data. */
+/* leat.h as a program uses it: sessions, batches, cancelling, several threads, budgets. Needs the
+ * shared test data. */
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -15,17 +16,18 @@
 #include "../../../include/leat.h"
 
 #ifdef __SANITIZE_ADDRESS__
-#define SANITIZER_GROWTH (UINT64_C(256) << 20) /* what it keeps for itself between two opens is no figure of ours */
+#define SANITIZER_GROWTH                                                                           \
+    (UINT64_C(256) << 20) /* what it keeps for itself between two opens is no figure of ours */
 #else
 #define SANITIZER_GROWTH 0
 #endif
 
 static char dense_path[1024], moe_path[1024];
 
-#define ASSERT_OK(call, e)                                                                                                     \
-    do {                                                                                                                       \
-        if ((call) < 0)                                                                                                        \
-            fail_msg("%s: %s", #call, (e).message);                                                                            \
+#define ASSERT_OK(call, e)                                                                         \
+    do {                                                                                           \
+        if ((call) < 0)                                                                            \
+            fail_msg("%s: %s", #call, (e).message);                                                \
     } while (0)
 
 static struct leat_params *params_of(const char *const *pairs)
@@ -38,8 +40,9 @@ static struct leat_params *params_of(const char *const *pairs)
     return p;
 }
 
-static const char *const greedy[] = {"temp", "0", "ignore_eos", "true", "predict", "40", "sessions", "16", "kv_type", "f32",
-                                     "threads", "2", NULL};
+static const char *const greedy[] = {"temp",    "0",        "ignore_eos", "true",    "predict",
+                                     "40",      "sessions", "16",         "kv_type", "f32",
+                                     "threads", "2",        NULL};
 
 static struct leat_engine *engine_of(const char *path, struct leat_params *p)
 {
@@ -74,7 +77,8 @@ static void test_params(void **state)
     assert_null(leat_params_get(p, "nonsense"));
     assert_int_equal(leat_params_set(p, "nonsense", "1", &e), LEAT_ERR_USAGE);
     assert_int_equal(leat_params_set(p, "temp", "1x", &e), LEAT_ERR_USAGE);
-    assert_int_equal(leat_params_set(p, "temp", "nan", NULL), LEAT_ERR_USAGE); /* no error object is fine */
+    assert_int_equal(leat_params_set(p, "temp", "nan", NULL),
+                     LEAT_ERR_USAGE); /* no error object is fine */
     char *json = leat_params_json(p), *table = leat_params_json(NULL);
     assert_non_null(strstr(json, "\"kv_type\""));
     assert_non_null(strstr(table, "\"kv_type\""));
@@ -122,14 +126,16 @@ static void test_refused_plan_then_the_figure(void **state)
     assert_true(plan.n_rows > 5 && sum == plan.total_bytes && plan.total_bytes == e.needed_bytes);
     assert_true(plan.ceiling_bytes == UINT64_C(2) << 20 && plan.ceiling_by_hand);
     char figure[32];
-    snprintf(figure, sizeof figure, "%llu", (unsigned long long)(e.needed_bytes + SANITIZER_GROWTH));
+    snprintf(figure, sizeof figure, "%llu",
+             (unsigned long long)(e.needed_bytes + SANITIZER_GROWTH));
     ASSERT_OK(leat_params_set(p, "memory", figure, &e), e);
     ASSERT_OK(leat_open(dense_path, p, &plan, &g, &e), e);
     assert_true(plan.total_bytes <= plan.ceiling_bytes);
     struct leat_stats s;
     leat_engine_stats(g, 0, &s);
     assert_true(s.held_bytes <= plan.ceiling_bytes);
-    assert_true(s.resident_read_bytes == 0 && s.stream_read_bytes == 0); /* norms alone are read so early */
+    assert_true(s.resident_read_bytes == 0 &&
+                s.stream_read_bytes == 0); /* norms alone are read so early */
     leat_close(g);
     leat_params_close(p);
 }
@@ -142,7 +148,11 @@ static void test_many_opens_do_not_grow(void **state)
     for (int i = 0; i < 30; i++) {
         struct leat_engine *g = engine_of(i % 2 ? moe_path : dense_path, p);
         struct leat_session *s = session_of(g);
-        struct leat_request q = {.session = s, .params = p, .text = "Once", .text_len = 4, .text_flags = LEAT_ENCODE_ADD_SPECIAL};
+        struct leat_request q = {.session = s,
+                                 .params = p,
+                                 .text = "Once",
+                                 .text_len = 4,
+                                 .text_flags = LEAT_ENCODE_ADD_SPECIAL};
         struct leat_result r;
         struct leat_error e;
         struct leat_stats t;
@@ -154,13 +164,15 @@ static void test_many_opens_do_not_grow(void **state)
         if (i % 14 == 1)
             at[i / 14] = t.rss_bytes;
     }
-    assert_true(at[2] < at[1] + (UINT64_C(512) << 10) + SANITIZER_GROWTH); /* as many again, no more memory */
+    assert_true(at[2] < at[1] + (UINT64_C(512) << 10) +
+                            SANITIZER_GROWTH); /* as many again, no more memory */
     leat_params_close(p);
 }
 
 /* ---- one timeline ---- */
 
-static void run(struct leat_engine *g, struct leat_session *s, struct leat_params *p, const int32_t *ids, int32_t n, struct leat_result *r)
+static void run(struct leat_engine *g, struct leat_session *s, struct leat_params *p,
+                const int32_t *ids, int32_t n, struct leat_result *r)
 {
     struct leat_error e;
     struct leat_request q = {.session = s, .params = p, .ids = ids, .n_ids = n};
@@ -306,7 +318,8 @@ static void beside(const char *path)
         struct leat_stats before, after;
         for (int i = 0; i < crowds[c]; i++) {
             s[i] = session_of(g);
-            q[i] = (struct leat_request){.session = s[i], .params = own[i], .ids = ids[i], .n_ids = n[i]};
+            q[i] = (struct leat_request){
+                .session = s[i], .params = own[i], .ids = ids[i], .n_ids = n[i]};
         }
         leat_engine_stats(g, 0, &before);
         ASSERT_OK(leat_generate(g, q, crowds[c], r, &e), e);
@@ -314,7 +327,8 @@ static void beside(const char *path)
         assert_true(after.passes - before.passes < 60); /* they rode together */
         for (int i = 0; i < crowds[c]; i++) {
             assert_int_equal(r[i].n_tokens, alone[i].n_tokens);
-            assert_memory_equal(r[i].tokens, alone[i].tokens, sizeof(int32_t) * (size_t)r[i].n_tokens);
+            assert_memory_equal(r[i].tokens, alone[i].tokens,
+                                sizeof(int32_t) * (size_t)r[i].n_tokens);
             assert_string_equal(r[i].text, alone[i].text);
             leat_result_free(&r[i]);
             leat_session_close(s[i]);
@@ -383,7 +397,8 @@ static void test_threads_share_an_engine(void **state)
         struct worker again = {.g = g, .p = p, .ids = ids[i], .n = n[i]};
         work(&again);
         assert_int_equal(again.r.n_tokens, w[i].r.n_tokens);
-        assert_memory_equal(again.r.tokens, w[i].r.tokens, sizeof(int32_t) * (size_t)again.r.n_tokens);
+        assert_memory_equal(again.r.tokens, w[i].r.tokens,
+                            sizeof(int32_t) * (size_t)again.r.n_tokens);
         leat_result_free(&again.r);
         leat_result_free(&w[i].r);
     }
@@ -424,7 +439,12 @@ static void test_cancel(void **state)
     struct leat_engine *g = engine_of(dense_path, p);
     struct leat_session *s = session_of(g), *t = session_of(g);
     struct worker w = {.g = g};
-    struct leat_request q[2] = {{.session = s, .params = p, .ids = prompt, .n_ids = 5, .on_token = cancel_at_ten, .arg = &w},
+    struct leat_request q[2] = {{.session = s,
+                                 .params = p,
+                                 .ids = prompt,
+                                 .n_ids = 5,
+                                 .on_token = cancel_at_ten,
+                                 .arg = &w},
                                 {.session = t, .params = p, .ids = prompt, .n_ids = 5}};
     struct leat_result r[2];
     assert_int_equal(leat_generate(g, q, 2, r, &e), LEAT_ERR_CANCELLED);
@@ -456,9 +476,19 @@ static void test_cancel(void **state)
     leat_session_truncate(s, 0, NULL, &e);
     leat_session_truncate(t, 0, NULL, &e);
     leat_session_truncate(u, 0, NULL, &e);
-    struct leat_request three[3] = {{.session = s, .params = p, .ids = prompt, .n_ids = 5, .on_token = end_at_three, .arg = &heard},
+    struct leat_request three[3] = {{.session = s,
+                                     .params = p,
+                                     .ids = prompt,
+                                     .n_ids = 5,
+                                     .on_token = end_at_three,
+                                     .arg = &heard},
                                     {.session = t, .params = p, .ids = prompt, .n_ids = 5},
-                                    {.session = u, .params = p, .ids = prompt, .n_ids = 5, .on_text = cancel_session, .arg = u}};
+                                    {.session = u,
+                                     .params = p,
+                                     .ids = prompt,
+                                     .n_ids = 5,
+                                     .on_text = cancel_session,
+                                     .arg = u}};
     struct leat_result out[3];
     assert_int_equal(leat_generate(g, three, 3, out, &e), LEAT_ERR_CANCELLED);
     assert_int_equal(out[0].n_tokens, 3);
@@ -509,8 +539,10 @@ static void test_eval(void **state)
             sum += exp((double)x.data[i][k]);
         nll += log(sum) - (double)x.data[i][prompt[i + 1]];
     }
-    assert_true(fabs(v.nll_sum - nll) < 1e-5 && fabs(v.perplexity - exp(nll / 4)) < 1e-5 * v.perplexity);
-    assert_int_equal(leat_eval(s, prompt, 5, NULL, NULL, &v, &e), LEAT_ERR_STATE); /* not at position 0 any more */
+    assert_true(fabs(v.nll_sum - nll) < 1e-5 &&
+                fabs(v.perplexity - exp(nll / 4)) < 1e-5 * v.perplexity);
+    assert_int_equal(leat_eval(s, prompt, 5, NULL, NULL, &v, &e),
+                     LEAT_ERR_STATE); /* not at position 0 any more */
     /* what was evaluated can be continued: the greedy token is the argmax of the last row */
     struct leat_result r;
     int32_t best = 0;
@@ -590,8 +622,10 @@ static void test_words(void **state)
 int main(void)
 {
     const char *data = getenv("LEAT_TEST_DATA");
-    snprintf(dense_path, sizeof dense_path, "%s/stories260K/stories260K-f32.gguf", data ? data : "../shared/data");
-    snprintf(moe_path, sizeof moe_path, "%s/stories260K-moe/stories260K-moe8x2-varied-f32.gguf", data ? data : "../shared/data");
+    snprintf(dense_path, sizeof dense_path, "%s/stories260K/stories260K-f32.gguf",
+             data ? data : "../shared/data");
+    snprintf(moe_path, sizeof moe_path, "%s/stories260K-moe/stories260K-moe8x2-varied-f32.gguf",
+             data ? data : "../shared/data");
     if (access(dense_path, R_OK) != 0 || access(moe_path, R_OK) != 0) {
         printf("skipped: no stories260K in the test data (LEAT_TEST_DATA)\n");
         return 77;

@@ -1,4 +1,4 @@
-/* The division of a budget, over random figures: what must hold for every model and every machine. */
+/* The division of a budget, over random figures: what holds for every model and machine. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,8 +17,9 @@
 
 /* A made-up model. */
 struct figures {
-    uint64_t kv_per_token, kv_window, compute_fixed, compute_per_token, logit_row, vectors, resident_min, resident_all, stream_min,
-        stream_good, experts_min, experts_all, row_bytes, lanes;
+    uint64_t kv_per_token, kv_window, compute_fixed, compute_per_token, logit_row, vectors,
+        resident_min, resident_all, stream_min, stream_good, experts_min, experts_all, row_bytes,
+        lanes;
 };
 
 static uint64_t fig_kv(const void *arg, int32_t context, int32_t width)
@@ -30,7 +31,8 @@ static uint64_t fig_kv(const void *arg, int32_t context, int32_t width)
 static uint64_t fig_compute(const void *arg, int32_t width, int32_t max_logits)
 {
     const struct figures *f = arg;
-    return ledger_rounded(f->compute_fixed + f->compute_per_token * (uint64_t)width + 64 * (uint64_t)max_logits);
+    return ledger_rounded(f->compute_fixed + f->compute_per_token * (uint64_t)width +
+                          64 * (uint64_t)max_logits);
 }
 
 static uint64_t fig_logits(const void *arg, int32_t max_logits)
@@ -39,7 +41,8 @@ static uint64_t fig_logits(const void *arg, int32_t max_logits)
     return ledger_rounded(f->logit_row * (uint64_t)max_logits);
 }
 
-static int fig_weights(const void *arg, int32_t width, struct weights_need *out, struct leat_error *e)
+static int fig_weights(const void *arg, int32_t width, struct weights_need *out,
+                       struct leat_error *e)
 {
     const struct figures *f = arg;
     (void)e;
@@ -99,9 +102,17 @@ static struct figures random_figures(void)
 static struct budget_ask random_ask(const struct figures *f)
 {
     struct budget_ask a = {
-        .process_bytes = scale(128 * MIB), .model_bytes = 4096 * scale(4096), .tokenizer_bytes = 4096 * below(16384),
-        .context = -1, .width = -1, .threads = 4, .lanes = 1 + (int32_t)below(16), .n_seq = 1, .max_logits = 1,
-        .resident_bytes = BUDGET_AUTO, .expert_cache_bytes = BUDGET_AUTO,
+        .process_bytes = scale(128 * MIB),
+        .model_bytes = 4096 * scale(4096),
+        .tokenizer_bytes = 4096 * below(16384),
+        .context = -1,
+        .width = -1,
+        .threads = 4,
+        .lanes = 1 + (int32_t)below(16),
+        .n_seq = 1,
+        .max_logits = 1,
+        .resident_bytes = BUDGET_AUTO,
+        .expert_cache_bytes = BUDGET_AUTO,
     };
     if (below(3) == 0)
         a.context = (int32_t)scale(131072);
@@ -118,8 +129,13 @@ static struct budget_ask random_ask(const struct figures *f)
 
 static struct budget_costs costs_of(const struct figures *f, int32_t trained)
 {
-    return (struct budget_costs){.arg = f, .name = "made-up", .n_ctx_train = trained, .kv = fig_kv, .compute = fig_compute,
-                                 .logits = fig_logits, .weights = fig_weights};
+    return (struct budget_costs){.arg = f,
+                                 .name = "made-up",
+                                 .n_ctx_train = trained,
+                                 .kv = fig_kv,
+                                 .compute = fig_compute,
+                                 .logits = fig_logits,
+                                 .weights = fig_weights};
 }
 
 static int32_t random_trained(void)
@@ -127,7 +143,8 @@ static int32_t random_trained(void)
     return below(8) == 0 ? 0 : (int32_t)scale(262144);
 }
 
-static void check_granted(const struct figures *f, const struct budget_costs *c, const struct budget_ask *a, const struct budget *b)
+static void check_granted(const struct figures *f, const struct budget_costs *c,
+                          const struct budget_ask *a, const struct budget *b)
 {
     uint64_t sum = 0;
     for (int i = 0; i < BUDGET_ROWS; i++)
@@ -153,7 +170,8 @@ static void check_granted(const struct figures *f, const struct budget_costs *c,
     }
     assert_true(b->width >= 1 && (a->width > 0 || b->width <= 512));
     assert_true(b->max_logits >= 1 && b->max_logits <= b->width);
-    assert_true(a->max_logits < 1 || b->max_logits == (a->max_logits < b->width ? a->max_logits : b->width));
+    assert_true(a->max_logits < 1 ||
+                b->max_logits == (a->max_logits < b->width ? a->max_logits : b->width));
     /* weights */
     assert_true(b->resident_bytes >= f->resident_min && b->resident_bytes <= f->resident_all);
     if (b->resident_bytes < f->resident_all)
@@ -161,16 +179,21 @@ static void check_granted(const struct figures *f, const struct budget_costs *c,
     else
         assert_true(b->stream_bytes == 0);
     if (f->experts_all)
-        assert_true(b->expert_cache_bytes >= f->experts_min && b->expert_cache_bytes <= f->experts_all);
+        assert_true(b->expert_cache_bytes >= f->experts_min &&
+                    b->expert_cache_bytes <= f->experts_all);
     else
         assert_true(b->expert_cache_bytes == 0);
-    if (a->resident_bytes != BUDGET_AUTO && a->resident_bytes >= f->resident_min && a->resident_bytes <= f->resident_all)
+    if (a->resident_bytes != BUDGET_AUTO && a->resident_bytes >= f->resident_min &&
+        a->resident_bytes <= f->resident_all)
         assert_true(b->resident_bytes == a->resident_bytes);
     /* nothing is left unused while something streams */
     uint64_t left = a->ceiling_bytes - sum;
     if (a->resident_bytes == BUDGET_AUTO && b->resident_bytes < f->resident_all)
-        assert_true(left == 0 && b->expert_cache_bytes == (a->expert_cache_bytes == BUDGET_AUTO ? f->experts_min : b->expert_cache_bytes));
-    if (a->expert_cache_bytes == BUDGET_AUTO && a->resident_bytes == BUDGET_AUTO && b->expert_cache_bytes < f->experts_all)
+        assert_true(left == 0 && b->expert_cache_bytes == (a->expert_cache_bytes == BUDGET_AUTO
+                                                               ? f->experts_min
+                                                               : b->expert_cache_bytes));
+    if (a->expert_cache_bytes == BUDGET_AUTO && a->resident_bytes == BUDGET_AUTO &&
+        b->expert_cache_bytes < f->experts_all)
         assert_true(left == 0);
 }
 
@@ -221,7 +244,8 @@ static void test_no_ceiling(void **state)
         if (a.expert_cache_bytes == BUDGET_AUTO)
             assert_true(b.expert_cache_bytes == f.experts_all);
         if (a.context < 0)
-            assert_int_equal(b.context, c.n_ctx_train > 0 && c.n_ctx_train < 4096 ? c.n_ctx_train : 4096);
+            assert_int_equal(b.context,
+                             c.n_ctx_train > 0 && c.n_ctx_train < 4096 ? c.n_ctx_train : 4096);
     }
 }
 
@@ -243,7 +267,8 @@ static void test_more_memory_is_never_worse(void **state)
         a.ceiling_bytes = b.smallest_bytes;
         for (int step = 0; step < 30; step++) {
             assert_int_equal(budget_divide(&c, &a, &b, NULL), 0);
-            assert_true(b.resident_bytes + b.stream_bytes >= before.resident_bytes + before.stream_bytes ||
+            assert_true(b.resident_bytes + b.stream_bytes >=
+                            before.resident_bytes + before.stream_bytes ||
                         b.resident_bytes == f.resident_all);
             assert_true(b.expert_cache_bytes >= before.expert_cache_bytes);
             before = b;
@@ -255,11 +280,27 @@ static void test_more_memory_is_never_worse(void **state)
 static void test_refusal_prints_the_sum(void **state)
 {
     (void)state;
-    struct figures f = {.kv_per_token = KIB, .compute_fixed = MIB, .compute_per_token = KIB, .logit_row = KIB, .vectors = MIB,
-                        .resident_min = 4 * MIB, .resident_all = 400 * MIB, .stream_min = 8 * MIB, .stream_good = 64 * MIB,
-                        .row_bytes = KIB, .lanes = MIB};
-    struct budget_ask a = {.ceiling_bytes = 10 * MIB, .process_bytes = 7 * MIB, .model_bytes = MIB, .context = -1, .width = -1,
-                           .threads = 1, .lanes = 1, .n_seq = 1, .max_logits = 1, .resident_bytes = BUDGET_AUTO,
+    struct figures f = {.kv_per_token = KIB,
+                        .compute_fixed = MIB,
+                        .compute_per_token = KIB,
+                        .logit_row = KIB,
+                        .vectors = MIB,
+                        .resident_min = 4 * MIB,
+                        .resident_all = 400 * MIB,
+                        .stream_min = 8 * MIB,
+                        .stream_good = 64 * MIB,
+                        .row_bytes = KIB,
+                        .lanes = MIB};
+    struct budget_ask a = {.ceiling_bytes = 10 * MIB,
+                           .process_bytes = 7 * MIB,
+                           .model_bytes = MIB,
+                           .context = -1,
+                           .width = -1,
+                           .threads = 1,
+                           .lanes = 1,
+                           .n_seq = 1,
+                           .max_logits = 1,
+                           .resident_bytes = BUDGET_AUTO,
                            .expert_cache_bytes = BUDGET_AUTO};
     struct budget_costs c = costs_of(&f, 2048);
     struct budget b;
@@ -267,7 +308,8 @@ static void test_refusal_prints_the_sum(void **state)
     assert_int_equal(budget_divide(&c, &a, &b, &e), LEAT_ERR_MEMORY);
     assert_non_null(strstr(e.message, "made-up"));
     for (int i = 0; i < BUDGET_ROWS; i++)
-        assert_int_equal(strstr(e.message, ledger_row_name((enum ledger_row)i)) != NULL, b.row[i] > 0);
+        assert_int_equal(strstr(e.message, ledger_row_name((enum ledger_row)i)) != NULL,
+                         b.row[i] > 0);
     char figure[32];
     snprintf(figure, sizeof figure, "--memory %llu", (unsigned long long)e.needed_bytes);
     assert_non_null(strstr(e.message, figure));
@@ -293,7 +335,8 @@ static void test_parameter_rows(void **state)
     const int32_t counts[] = {budget_params_count};
     assert_int_equal(params_open(&s, tables, counts, 1, NULL), 0);
     assert_false(budget_ask_read(&s, &a));
-    assert_true(a.ceiling_bytes == 77 && a.context == -1 && a.width == -1 && a.n_seq == 1 && a.max_logits == 1);
+    assert_true(a.ceiling_bytes == 77 && a.context == -1 && a.width == -1 && a.n_seq == 1 &&
+                a.max_logits == 1);
     assert_true(a.resident_bytes == BUDGET_AUTO && a.expert_cache_bytes == BUDGET_AUTO);
     params_set(&s, "memory", "2G", "api", NULL);
     params_set(&s, "context", "100", "api", NULL);
@@ -301,8 +344,8 @@ static void test_parameter_rows(void **state)
     params_set(&s, "sessions", "5", "api", NULL);
     params_set(&s, "resident", "0", "api", NULL);
     assert_true(budget_ask_read(&s, &a));
-    assert_true(a.ceiling_bytes == 2048 * MIB && a.context == 100 && a.width == 7 && a.n_seq == 5 && a.max_logits == 5 &&
-                a.resident_bytes == 0);
+    assert_true(a.ceiling_bytes == 2048 * MIB && a.context == 100 && a.width == 7 && a.n_seq == 5 &&
+                a.max_logits == 5 && a.resident_bytes == 0);
     params_set(&s, "logit_rows", "auto", "api", NULL);
     budget_ask_read(&s, &a);
     assert_int_equal(a.max_logits, -1);

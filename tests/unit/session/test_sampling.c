@@ -1,4 +1,5 @@
-/* The sampler against a plain reference: sort everything, cut, compare. And the generator against published numbers. */
+/* The sampler against a plain reference: sort everything, cut, compare. And the generator against
+ * published numbers. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,15 +19,23 @@ static void test_rng_published_numbers(void **state)
 {
     (void)state;
     /* SplitMix64 from seed 1234567 (Rosetta Code, "Pseudo-random numbers/Splitmix64") */
-    static const uint64_t split[] = {UINT64_C(6457827717110365317), UINT64_C(3203168211198807973), UINT64_C(9817491932198370423),
-                                     UINT64_C(4593380528125082431), UINT64_C(16408922859458223821)};
+    static const uint64_t split[] = {UINT64_C(6457827717110365317), UINT64_C(3203168211198807973),
+                                     UINT64_C(9817491932198370423), UINT64_C(4593380528125082431),
+                                     UINT64_C(16408922859458223821)};
     uint64_t s = 1234567;
     for (int i = 0; i < 5; i++)
         assert_true(rng_splitmix(&s) == split[i]);
-    /* xoshiro256** from state 1, 2, 3, 4 (the reference C program; the vector of rand_xoshiro's tests) */
-    static const uint64_t star[] = {11520, 0, 1509978240, UINT64_C(1215971899390074240), UINT64_C(1216172134540287360),
-                                    UINT64_C(607988272756665600), UINT64_C(16172922978634559625),
-                                    UINT64_C(8476171486693032832), UINT64_C(10595114339597558777),
+    /* xoshiro256** from state 1, 2, 3, 4 (the reference C program; the vector of rand_xoshiro's
+     * tests) */
+    static const uint64_t star[] = {11520,
+                                    0,
+                                    1509978240,
+                                    UINT64_C(1215971899390074240),
+                                    UINT64_C(1216172134540287360),
+                                    UINT64_C(607988272756665600),
+                                    UINT64_C(16172922978634559625),
+                                    UINT64_C(8476171486693032832),
+                                    UINT64_C(10595114339597558777),
                                     UINT64_C(2904607092377533576)};
     struct rng r = {{1, 2, 3, 4}};
     for (int i = 0; i < 10; i++)
@@ -86,7 +95,8 @@ static int32_t reference(const struct sampling *how, const float *logits, int32_
                 break;
         }
     int32_t m = 0;
-    while (m < kept && r[m].logit > -INFINITY && (how->min_p <= 0 || r[m].logit >= r[0].logit + logf(how->min_p)))
+    while (m < kept && r[m].logit > -INFINITY &&
+           (how->min_p <= 0 || r[m].logit >= r[0].logit + logf(how->min_p)))
         m++;
     qsort(r, (size_t)m, sizeof *r, ref_by_id);
     return m;
@@ -124,8 +134,10 @@ static void test_cuts_equal_the_reference(void **state)
         for (size_t k = 0; k < 8; k++)
             for (size_t p = 0; p < 5; p++)
                 for (size_t m = 0; m < 4; m++) {
-                    struct sampling how = {.temperature = 1, .top_k = ks[k], .top_p = ps[p], .min_p = ms[m]};
-                    int32_t w = reference(&how, logits, n, want), got = sampler_keep(&how, logits, n, out);
+                    struct sampling how = {
+                        .temperature = 1, .top_k = ks[k], .top_p = ps[p], .min_p = ms[m]};
+                    int32_t w = reference(&how, logits, n, want),
+                            got = sampler_keep(&how, logits, n, out);
                     assert_int_equal(got, w);
                     for (int32_t i = 0; i < w; i++) {
                         assert_int_equal(out[i].id, want[i].id);
@@ -137,7 +149,8 @@ static void test_cuts_equal_the_reference(void **state)
     assert_true(cut > 1000);
 }
 
-static int32_t pick(struct sampler *s, const float *logits, int32_t n, const int32_t *history, int32_t n_history, struct leat_error *e)
+static int32_t pick(struct sampler *s, const float *logits, int32_t n, const int32_t *history,
+                    int32_t n_history, struct leat_error *e)
 {
     float copy[N];
     struct candidate scratch[N];
@@ -157,7 +170,8 @@ static void test_draw_follows_the_distribution(void **state)
         int count[K] = {0};
         double p[K], sum = 0;
         struct sampler s;
-        struct sampling how = {.temperature = temperatures[t], .top_p = 1, .repeat_penalty = 1, .seed = 99};
+        struct sampling how = {
+            .temperature = temperatures[t], .top_p = 1, .repeat_penalty = 1, .seed = 99};
         sampler_init(&s, &how);
         for (int i = 0; i < DRAWS; i++)
             count[pick(&s, logits, K, NULL, 0, NULL)]++;
@@ -177,7 +191,8 @@ static void test_same_seed_same_draws(void **state)
     float logits[N];
     struct rng g;
     struct sampler a, b, c;
-    struct sampling how = {.temperature = 1, .top_k = 40, .top_p = 0.95f, .repeat_penalty = 1, .seed = 5};
+    struct sampling how = {
+        .temperature = 1, .top_k = 40, .top_p = 0.95f, .repeat_penalty = 1, .seed = 5};
     int differs = 0;
     rng_seed(&g, 3);
     for (int i = 0; i < N; i++)
@@ -214,11 +229,18 @@ static void test_penalties_and_bias(void **state)
     (void)state;
     /* by hand: history 1 1 2 9(outside) 0, window all; repeat 2, frequency 0.5, presence 0.25 */
     float logits[] = {4.0f, 3.0f, -2.0f, 1.0f};
-    const float want[] = {4.0f / 2 - 0.5f - 0.25f, (3.0f + 10.0f) / 2 - 1.0f - 0.25f, -2.0f * 2 - 0.5f - 0.25f, 1.0f};
+    const float want[] = {4.0f / 2 - 0.5f - 0.25f, (3.0f + 10.0f) / 2 - 1.0f - 0.25f,
+                          -2.0f * 2 - 0.5f - 0.25f, 1.0f};
     const int32_t history[] = {1, 1, 2, 9, 0};
     const struct logit_bias bias[] = {{1, 10.0f}, {77, 1.0f}};
-    struct sampling how = {.temperature = 0, .top_p = 1, .repeat_penalty = 2, .frequency_penalty = 0.5f,
-                           .presence_penalty = 0.25f, .repeat_last_n = -1, .bias = bias, .n_bias = 2};
+    struct sampling how = {.temperature = 0,
+                           .top_p = 1,
+                           .repeat_penalty = 2,
+                           .frequency_penalty = 0.5f,
+                           .presence_penalty = 0.25f,
+                           .repeat_last_n = -1,
+                           .bias = bias,
+                           .n_bias = 2};
     struct sampler s;
     struct candidate scratch[4];
     int32_t sorted[5], id;
@@ -251,7 +273,11 @@ static void test_penalty_counts_of_long_histories(void **state)
     static float logits[N], want[N];
     struct rng g;
     struct candidate scratch[N];
-    struct sampling how = {.temperature = 0, .top_p = 1, .repeat_penalty = 1, .frequency_penalty = 0.125f, .repeat_last_n = -1};
+    struct sampling how = {.temperature = 0,
+                           .top_p = 1,
+                           .repeat_penalty = 1,
+                           .frequency_penalty = 0.125f,
+                           .repeat_last_n = -1};
     struct sampler s;
     int32_t id;
     rng_seed(&g, 11);
@@ -269,7 +295,8 @@ static void test_a_ban_is_never_drawn(void **state)
     (void)state;
     const float logits[] = {9, 1, 1};
     const struct logit_bias bias[] = {{0, -INFINITY}};
-    struct sampling how = {.temperature = 1, .top_p = 1, .repeat_penalty = 1, .bias = bias, .n_bias = 1, .seed = 1};
+    struct sampling how = {
+        .temperature = 1, .top_p = 1, .repeat_penalty = 1, .bias = bias, .n_bias = 1, .seed = 1};
     struct sampler s;
     sampler_init(&s, &how);
     for (int i = 0; i < 500; i++)

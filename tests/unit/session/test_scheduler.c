@@ -1,5 +1,6 @@
-/* The scheduler over a decoder, a state and a vocabulary that are made up here: what is checked is how passes are formed. The
- * made-up decoder's logits are a hash of a sequence's ids so far, so any mix-up of sequences, positions or rows shows. */
+/* The scheduler over a decoder, a state and a vocabulary that are made up here: what is checked is
+ * how passes are formed. The made-up decoder's logits are a hash of a sequence's ids so far, so
+ * any mix-up of sequences, positions or rows shows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +27,7 @@ struct seq_state {
 static struct {
     int32_t max_width, max_rows; /* limits that must hold */
     uint64_t passes, tokens, rows;
-    int32_t fail_at, cancel_at;  /* pass number; 0 = never */
+    int32_t fail_at, cancel_at; /* pass number; 0 = never */
     decoder_watch watch;
     void *watch_arg;
 } fake;
@@ -50,7 +51,8 @@ int32_t state_length(const struct seq_state *s)
     return s->n;
 }
 
-int state_fork(const struct seq_state *s, int32_t upto, struct seq_state **out, struct leat_error *e)
+int state_fork(const struct seq_state *s, int32_t upto, struct seq_state **out,
+               struct leat_error *e)
 {
     assert_int_equal(upto, s->n);
     state_open(NULL, out, e);
@@ -101,7 +103,8 @@ int decoder_run(struct decoder *d, const struct ubatch *b, float *logits, struct
         if (b->want_logits[i]) {
             for (int32_t k = 0; k < LOGITS; k++) {
                 uint64_t h = mix(s->hash, 1000 + k);
-                logits[(size_t)rows * LOGITS + (size_t)k] = k >= VOCAB ? 1e9f : (float)(h % 100000) / 10000.0f;
+                logits[(size_t)rows * LOGITS + (size_t)k] =
+                    k >= VOCAB ? 1e9f : (float)(h % 100000) / 10000.0f;
             }
             rows++;
         }
@@ -186,8 +189,12 @@ static void bench_open(struct bench *b, int32_t width, int32_t rows)
     fake.max_width = width;
     fake.max_rows = rows;
     assert_int_equal(ledger_open(UINT64_MAX, &b->ledger, NULL), 0);
-    struct scheduler_config c = {.ledger = b->ledger, .width = width, .max_logits = rows, .n_logits = LOGITS,
-                                 .n_sampled = VOCAB, .cancelled = &b->cancelled};
+    struct scheduler_config c = {.ledger = b->ledger,
+                                 .width = width,
+                                 .max_logits = rows,
+                                 .n_logits = LOGITS,
+                                 .n_sampled = VOCAB,
+                                 .cancelled = &b->cancelled};
     assert_int_equal(scheduler_open(&c, &b->s, NULL), 0);
 }
 
@@ -237,7 +244,8 @@ static int32_t expected(int32_t i, int32_t n_prompt, int32_t predict, bool ignor
     return n;
 }
 
-static void check(const struct job *j, int32_t i, int32_t n_prompt, int32_t predict, bool ignore_eos)
+static void check(const struct job *j, int32_t i, int32_t n_prompt, int32_t predict,
+                  bool ignore_eos)
 {
     int32_t want[CONTEXT];
     int32_t n = expected(i, n_prompt, predict, ignore_eos, want);
@@ -250,7 +258,8 @@ static void check(const struct job *j, int32_t i, int32_t n_prompt, int32_t pred
 static void test_alone_and_beside_others(void **state)
 {
     (void)state;
-    static const int32_t widths[] = {1, 2, 3, 7, 16, 64, 512}, rows[] = {1, 2, 16}, crowds[] = {1, 2, 8, 16};
+    static const int32_t widths[] = {1, 2, 3, 7, 16, 64, 512}, rows[] = {1, 2, 16},
+                         crowds[] = {1, 2, 8, 16};
     for (int w = 0; w < 7; w++)
         for (int r = 0; r < 3; r++)
             for (int c = 0; c < 4; c++) {
@@ -259,7 +268,8 @@ static void test_alone_and_beside_others(void **state)
                     continue;
                 bench_open(&b, widths[w], rows[r]);
                 for (int32_t i = 0; i < crowds[c]; i++)
-                    bench_add(&b, 1 + (i * 29) % 97, (struct job_config){.predict = 24 + i, .ignore_eos = i % 2});
+                    bench_add(&b, 1 + (i * 29) % 97,
+                              (struct job_config){.predict = 24 + i, .ignore_eos = i % 2});
                 scheduler_run(b.s, b.jobs, b.n);
                 for (int32_t i = 0; i < b.n; i++)
                     check(&b.job[i], i, 1 + (i * 29) % 97, 24 + i, i % 2);
@@ -275,7 +285,8 @@ static void test_passes_are_full(void **state)
     for (int32_t i = 0; i < 16; i++)
         bench_add(&b, 4, (struct job_config){.predict = 20, .ignore_eos = true});
     scheduler_run(b.s, b.jobs, b.n);
-    assert_int_equal(fake.passes, 20); /* one for all prompts and the first token, then one per token */
+    assert_int_equal(fake.passes,
+                     20); /* one for all prompts and the first token, then one per token */
     assert_int_equal(fake.rows, 16 * 20);
     bench_close(&b);
 
@@ -292,7 +303,8 @@ static void test_full_context_is_length(void **state)
     (void)state;
     struct bench b;
     bench_open(&b, 64, 1);
-    struct job *j = bench_add(&b, CONTEXT - 5, (struct job_config){.predict = -1, .ignore_eos = true});
+    struct job *j =
+        bench_add(&b, CONTEXT - 5, (struct job_config){.predict = -1, .ignore_eos = true});
     scheduler_run(b.s, b.jobs, b.n);
     assert_int_equal(j->finish, FINISH_LENGTH);
     assert_int_equal(j->tokens.n, 5);
@@ -363,8 +375,13 @@ static void test_callbacks_hear_everything_once(void **state)
     struct bench b;
     struct heard h = {.n = 0};
     bench_open(&b, 8, 1);
-    struct job *j = bench_add(&b, 20, (struct job_config){.predict = 30, .ignore_eos = true, .on_text = hear_text,
-                                                          .on_token = hear_token, .on_progress = hear_progress, .arg = &h});
+    struct job *j = bench_add(&b, 20,
+                              (struct job_config){.predict = 30,
+                                                  .ignore_eos = true,
+                                                  .on_text = hear_text,
+                                                  .on_token = hear_token,
+                                                  .on_progress = hear_progress,
+                                                  .arg = &h});
     scheduler_run(b.s, b.jobs, b.n);
     assert_int_equal(h.n_ids, 30);
     assert_memory_equal(h.ids, j->tokens.ids, 30 * sizeof(int32_t));
@@ -376,8 +393,12 @@ static void test_callbacks_hear_everything_once(void **state)
     memset(&h, 0, sizeof h);
     h.stop_after = 4;
     bench_open(&b, 8, 2);
-    j = bench_add(&b, 20, (struct job_config){.predict = 30, .ignore_eos = true, .on_text = hear_text, .on_token = hear_token,
-                                              .arg = &h});
+    j = bench_add(&b, 20,
+                  (struct job_config){.predict = 30,
+                                      .ignore_eos = true,
+                                      .on_text = hear_text,
+                                      .on_token = hear_token,
+                                      .arg = &h});
     bench_add(&b, 5, (struct job_config){.predict = 30, .ignore_eos = true});
     scheduler_run(b.s, b.jobs, b.n);
     assert_int_equal(j->finish, FINISH_CANCELLED);
@@ -394,12 +415,16 @@ static void test_nobody_starves_in_a_narrow_pass(void **state)
     struct heard h = {.n = 0};
     bench_open(&b, 1, 1);
     for (int32_t i = 0; i < 8; i++)
-        bench_add(&b, i == 3 ? 40 : 1, (struct job_config){.predict = 50, .ignore_eos = true,
-                                                           .on_token = i == 3 ? hear_token : NULL, .arg = &h});
+        bench_add(&b, i == 3 ? 40 : 1,
+                  (struct job_config){.predict = 50,
+                                      .ignore_eos = true,
+                                      .on_token = i == 3 ? hear_token : NULL,
+                                      .arg = &h});
     scheduler_run(b.s, b.jobs, b.n);
     check(&b.job[3], 3, 40, 50, true);
     assert_int_equal(fake.tokens, 7 * 50 + 40 + 49);
-    assert_int_equal(h.first_pass, 40 * 8 - 4); /* its 40 turns of 8: the fourth place of the last round */
+    assert_int_equal(h.first_pass,
+                     40 * 8 - 4); /* its 40 turns of 8: the fourth place of the last round */
     bench_close(&b);
 }
 
@@ -415,8 +440,12 @@ static void test_stop_string_ends_and_is_not_shown(void **state)
     snprintf(stop, sizeof stop, "%c%c", 'a' + ids[10] / 26, 'A' + ids[11] % 26);
     const char *const list[] = {stop};
     bench_open(&b, 8, 1);
-    struct job *j = bench_add(&b, 20, (struct job_config){.predict = 30, .ignore_eos = true, .stops = {list, 1},
-                                                          .on_text = hear_text, .arg = &h});
+    struct job *j = bench_add(&b, 20,
+                              (struct job_config){.predict = 30,
+                                                  .ignore_eos = true,
+                                                  .stops = {list, 1},
+                                                  .on_text = hear_text,
+                                                  .arg = &h});
     scheduler_run(b.s, b.jobs, b.n);
     assert_int_equal(j->finish, FINISH_STOP);
     assert_int_equal(j->stopped_by, 0);
@@ -538,7 +567,8 @@ static void test_parameter_rows(void **state)
     assert_int_equal(params_open(&s, tables, counts, 1, &e), 0);
     assert_int_equal(generation_read(&s, 100, &g, &e), 0);
     assert_int_equal(g.predict, -1);
-    assert_true(g.sampling.temperature == 0.8f && g.sampling.top_k == 40 && g.sampling.top_p == 0.95f && g.sampling.min_p == 0.05f);
+    assert_true(g.sampling.temperature == 0.8f && g.sampling.top_k == 40 &&
+                g.sampling.top_p == 0.95f && g.sampling.min_p == 0.05f);
     generation_close(&g);
     params_set(&s, "seed", "12345678901", "api", NULL);
     params_set(&s, "stop", "a", "api", NULL);
@@ -552,7 +582,8 @@ static void test_parameter_rows(void **state)
     assert_int_equal(g.sampling.n_bias, 2);
     assert_true(g.bias[0].id == 7 && g.bias[0].bias == -1.5f && g.bias[1].bias < -1e30f);
     generation_close(&g);
-    static const char *const wrong[] = {"100=1", "-1=1", "=1", "1=", "1", "1=nan", "1=1x", " 1=1", "1=inf", "99999999999=1"};
+    static const char *const wrong[] = {"100=1", "-1=1", "=1",   "1=",    "1",
+                                        "1=nan", "1=1x", " 1=1", "1=inf", "99999999999=1"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct param_set w;
         assert_int_equal(params_open(&w, tables, counts, 1, &e), 0);

@@ -1,4 +1,5 @@
-/* Stop strings: the cut does not depend on how the text arrives, and nothing is shown that is taken back later. */
+/* Stop strings: the cut does not depend on how the text arrives, and nothing is shown that is
+ * taken back later. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +11,8 @@
 #include "../../../src/session/rng.h"
 #include "../../../src/session/stopping.h"
 
-/* Where the whole text must be cut: the end that comes first, and of the stops that end there the longest. */
+/* Where the whole text must be cut: the end that comes first, and of the stops that end there the
+ * longest. */
 static size_t plain_cut(const struct stop_set *s, const char *text, size_t len)
 {
     for (size_t end = 1; end <= len; end++) {
@@ -30,8 +32,10 @@ static size_t plain_cut(const struct stop_set *s, const char *text, size_t len)
     return STOP_NONE;
 }
 
-/* Feeds text in chunks as a job does; returns the final length and checks what was shown on the way. */
-static size_t feed(const struct stop_set *s, const char *text, size_t len, struct rng *g, size_t most)
+/* Feeds text in chunks as a job does; returns the final length and checks what was shown on the
+ * way. */
+static size_t feed(const struct stop_set *s, const char *text, size_t len, struct rng *g,
+                   size_t most)
 {
     size_t have = 0, shown = 0;
     int32_t which;
@@ -47,7 +51,8 @@ static size_t feed(const struct stop_set *s, const char *text, size_t len, struc
             return cut;
         }
         size_t safe = stop_safe(s, text, have);
-        assert_true(safe <= have && (safe == len || ((unsigned char)text[safe] & 0xc0) != 0x80 || safe == have));
+        assert_true(safe <= have &&
+                    (safe == len || ((unsigned char)text[safe] & 0xc0) != 0x80 || safe == have));
         shown = safe > shown ? safe : shown;
     }
     return len;
@@ -84,7 +89,8 @@ static void test_every_chunking_cuts_alike(void **state)
 static void test_every_byte_of_a_character(void **state)
 {
     (void)state;
-    /* U+96EA, U+1F388, U+00F1, then ASCII; stops of whole characters and, oddly, of a character's tail */
+    /* U+96EA, U+1F388, U+00F1, then ASCII; stops of whole characters and, oddly, of a character's
+     * tail */
     static const char text[] = "x\xe9\x9b\xaa\xf0\x9f\x8e\x88\xc3\xb1 end";
     static const char *const whole[] = {"\xf0\x9f\x8e\x88\xc3\xb1"}, *const tail[] = {"\x8e\x88"};
     const size_t len = sizeof text - 1;

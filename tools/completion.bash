@@ -13,7 +13,7 @@ _leat() {
         return
     fi
     if [[ $word == -* ]]; then
-        words=$("${COMP_WORDS[0]}" "$command" --help 2>/dev/null | grep -oE -- '(^|[ ,])--?[a-z][a-z0-9-]*' | tr -d ' ,')
+        words=$("${COMP_WORDS[0]}" "$command" --help 2>/dev/null | sed -n '/^  -/{s/^  //; s/  .*//; p}' | grep -oE -- '(^|[ ,])--?[a-z][a-z0-9-]*' | tr -d ' ,')
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
         return
     fi

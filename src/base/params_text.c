@@ -199,6 +199,10 @@ static void text_add_row(struct text *t, const struct param *p, int32_t columns)
         }
     }
     text_adds(&head, p->flag);
+    if (p->type == PARAM_BOOL && p->def && strcmp(p->def, "true") == 0 && p->flag[1] == '-') {
+        text_adds(&head, ", --no-"); /* what one will want to write */
+        text_adds(&head, p->flag + 2);
+    }
     at = p->aliases;
     while ((n = word_next(&at, &word)) > 0) {
         if (word[1] == '-') {

@@ -611,13 +611,21 @@ static void test_usage(void **state)
     (void)state;
     struct param_set s = opened();
     char *text = params_usage(&s, CMD_RUN, PARAM_ADVANCED, 80);
-    static const char *const order[] = {"Memory:\n",       "  --memory SIZE|auto",
-                                        "--lock",          "--kv-type f32|f16|q8_0",
-                                        "Speed:\n",        "-t, --threads, --n-threads N|auto",
-                                        "Text:\n",         "-p, --prompt TEXT",
-                                        "-n, --predict N", "Sampling:\n",
-                                        "--temp X",        "[0.8]",
-                                        "--stop TEXT",     "Output:\n"};
+    static const char *const order[] = {"Memory:\n",
+                                        "  --memory SIZE|auto",
+                                        "--lock",
+                                        "--kv-type f32|f16|q8_0",
+                                        "Speed:\n",
+                                        "-t, --threads, --n-threads N|auto",
+                                        "Text:\n",
+                                        "-p, --prompt TEXT",
+                                        "-n, --predict N",
+                                        "Sampling:\n",
+                                        "--temp X",
+                                        "[0.8]",
+                                        "--stop TEXT",
+                                        "Output:\n",
+                                        "--color, --no-color"};
     const char *at = text;
     for (int32_t i = 0; i < N(order); i++) {
         const char *next = strstr(at, order[i]);

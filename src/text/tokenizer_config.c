@@ -214,6 +214,8 @@ static int read_decoder_entries(struct reading *r)
         int rc = x ? token_extra_read(p, id, c->arena, x, r->e) : LEAT_ERR_MEMORY;
         if (rc < 0)
             return rc;
+        if (c->extra_n == TOKENIZER_EXTRA)
+            return wrong(r, "added_tokens_decoder", "a list of a reasonable length");
         *c->extra_tail = x;
         c->extra_tail = &x->next;
         c->extra_n++;

@@ -196,6 +196,9 @@ static int merges_read(struct load *l)
         return rc < 0 ? rc
                       : fail(l, LEAT_ERR_FORMAT,
                              "a BPE tokenizer needs merges: key '" KEY "merges' is missing");
+    if (kv->count > l->t->vocab.text_n) /* a token of n bytes can be joined in n - 1 ways */
+        return fail(l, LEAT_ERR_FORMAT, "%" PRIu64 " merges are more than %d tokens can have",
+                    kv->count, l->t->vocab.n);
     rc = merges_open(&l->t->merges, &l->t->arena, kv->count, l->e);
     rc = rc < 0 ? rc : gguf_array_open(l->g, kv, &r, l->e);
     if (rc < 0)

@@ -10,8 +10,9 @@
 #include "split.h"
 #include "tokenizer.h"
 
-#define TOKENIZER_ENDS   64 /* end ids, those of the model's files included */
-#define TOKENIZER_AROUND 8  /* ids put before and behind a text */
+#define TOKENIZER_ENDS   64        /* end ids, those of the model's files included */
+#define TOKENIZER_AROUND 8         /* ids put before and behind a text */
+#define TOKENIZER_EXTRA  (1 << 18) /* added tokens of one file */
 
 enum decode_kind {
     DECODE_BYTES, /* spellings are letters of the byte alphabet */

@@ -220,6 +220,9 @@ static int read_added(struct load *l)
         int rc = x ? token_extra_read(l->p, -1, &l->small, x, l->e) : LEAT_ERR_MEMORY;
         if (rc < 0)
             return rc;
+        if (l->added_n == TOKENIZER_EXTRA)
+            return json_fail(l->p, l->e, LEAT_ERR_UNSUPPORTED,
+                             "more than %d added tokens are not supported", TOKENIZER_EXTRA);
         *l->added_tail = x;
         l->added_tail = &x->next;
         l->added_n++;
@@ -311,7 +314,7 @@ static int fill_vocab(struct load *l)
         rc = rc < 0 ? rc : vocab_entry(l, &id);
         if (rc < 0)
             return rc;
-        if (++count > l->vocab_n || id >= v->n || v->text_n + n + 3 > v->text_cap)
+        if (++count > l->vocab_n || id >= v->n)
             return json_fail(l->p, l->e, LEAT_ERR_FILE, "the file changed while it was read");
         if (vocab_has(v, (int32_t)id)) {
             size_t m;
@@ -320,6 +323,8 @@ static int fill_vocab(struct load *l)
                 l->p, l->e, LEAT_ERR_FORMAT, "tokens \"%s\" and \"%s\" both have id %" PRId64,
                 error_quote(q, sizeof q, before, m), error_quote(q2, sizeof q2, l->left.p, n), id);
         }
+        if (v->text_n + n + 3 > v->text_cap)
+            return json_fail(l->p, l->e, LEAT_ERR_FILE, "the file changed while it was read");
         if (vocab_add(v, (int32_t)id, l->left.p, n))
             return json_fail(l->p, l->e, LEAT_ERR_FORMAT,
                              "token \"%s\" stands twice in the vocabulary",
@@ -590,6 +595,11 @@ static int load_all(struct load *l)
                                     : "merges");
     if (l->vocab_n == 0)
         return fail(l, LEAT_ERR_FORMAT, "the vocabulary is empty");
+    /* A token of n bytes can be joined in n - 1 ways; a few lines of comment may stand between. */
+    if (l->merges_n > l->vocab_bytes + 16)
+        return fail(l, LEAT_ERR_FORMAT,
+                    "%" PRIu64 " merges are more than a vocabulary of %" PRIu64 " bytes can have",
+                    l->merges_n, l->vocab_bytes);
     for (const struct token_extra *x = l->config.extra; x; x = x->next)
         if (x->id > l->max_id)
             l->max_id = x->id;

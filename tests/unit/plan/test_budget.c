@@ -186,6 +186,23 @@ static void check_granted(const struct figures *f, const struct budget_costs *c,
     if (a->resident_bytes != BUDGET_AUTO && a->resident_bytes >= f->resident_min &&
         a->resident_bytes <= f->resident_all)
         assert_true(b->resident_bytes == a->resident_bytes);
+    /* a context that was chosen takes a quarter of what the smallest weights leave, or is the least
+     */
+    if (a->context < 0) {
+        uint64_t dense = a->resident_bytes == BUDGET_AUTO
+                             ? (f->resident_all <= f->resident_min + f->stream_min
+                                    ? f->resident_all
+                                    : f->resident_min + f->stream_min)
+                             : b->resident_bytes + (b->stream_bytes ? f->stream_min : 0);
+        uint64_t experts =
+            a->expert_cache_bytes == BUDGET_AUTO ? f->experts_min : b->expert_cache_bytes;
+        uint64_t rest = sum - b->row[ROW_KV] - b->row[ROW_RESIDENT] - b->row[ROW_STREAM] -
+                        b->row[ROW_EXPERTS] + dense + experts;
+        int32_t least = c->n_ctx_train > 0 && c->n_ctx_train < 512 ? c->n_ctx_train : 512;
+        assert_true(b->context == least || b->row[ROW_KV] <= (a->ceiling_bytes - rest) / 4);
+        if (b->context > least && b->context < 4096 && b->context < c->n_ctx_train)
+            assert_true(fig_kv(f, b->context + 64, b->width) > (a->ceiling_bytes - rest) / 4);
+    }
     /* nothing is left unused while something streams */
     uint64_t left = a->ceiling_bytes - sum;
     if (a->resident_bytes == BUDGET_AUTO && b->resident_bytes < f->resident_all)

@@ -308,6 +308,7 @@ static void test_full_context_is_length(void **state)
     scheduler_run(b.s, b.jobs, b.n);
     assert_int_equal(j->finish, FINISH_LENGTH);
     assert_int_equal(j->tokens.n, 5);
+    assert_int_equal(fake.tokens, CONTEXT - 1); /* the last one is not evaluated for nothing */
     bench_close(&b);
 
     bench_open(&b, 64, 1);
@@ -425,6 +426,24 @@ static void test_nobody_starves_in_a_narrow_pass(void **state)
     assert_int_equal(fake.tokens, 7 * 50 + 40 + 49);
     assert_int_equal(h.first_pass,
                      40 * 8 - 4); /* its 40 turns of 8: the fourth place of the last round */
+    bench_close(&b);
+}
+
+static void test_a_long_prompt_leaves_room_for_the_others(void **state)
+{
+    (void)state;
+    struct bench b;
+    struct heard h = {.n = 0};
+    bench_open(&b, 16, 4);
+    for (int32_t i = 0; i < 4; i++)
+        bench_add(&b, i == 0 ? 150 : 1,
+                  (struct job_config){.predict = 10,
+                                      .ignore_eos = true,
+                                      .on_token = i == 3 ? hear_token : NULL,
+                                      .arg = &h});
+    scheduler_run(b.s, b.jobs, b.n);
+    assert_int_equal(h.first_pass, 1);
+    check(&b.job[0], 0, 150, 10, true);
     bench_close(&b);
 }
 
@@ -600,6 +619,7 @@ int main(void)
         cmocka_unit_test(test_alone_and_beside_others),
         cmocka_unit_test(test_passes_are_full),
         cmocka_unit_test(test_nobody_starves_in_a_narrow_pass),
+        cmocka_unit_test(test_a_long_prompt_leaves_room_for_the_others),
         cmocka_unit_test(test_full_context_is_length),
         cmocka_unit_test(test_prompt_alone),
         cmocka_unit_test(test_callbacks_hear_everything_once),

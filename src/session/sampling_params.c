@@ -11,6 +11,7 @@
 #define USE             SAMPLING_PARAM_USE
 #define TOKENS_MAX      1e9 /* no context is longer */
 #define PENALTY_MAX     100.0
+#define BIAS_MAX        1e6
 #define TEMPERATURE_MAX 100.0
 #define SEED_MAX                                                                                   \
     9007199254740991.0 /* 2^53 - 1: survives JSON readers that keep numbers as doubles */
@@ -177,6 +178,21 @@ const struct param sampling_params[] = {
 };
 const int32_t sampling_params_count = sizeof sampling_params / sizeof *sampling_params;
 
+/* A bias is read as any float of a table is: strictly, and whatever the locale. */
+static bool number_read(const char *text, float *out)
+{
+    static const struct param row = {
+        .key = "bias", .type = PARAM_FLOAT, .min = -BIAS_MAX, .max = BIAS_MAX};
+    const struct param *const table = &row;
+    struct param_set s;
+    if (params_open(&s, &table, &(const int32_t){1}, 1, NULL) < 0)
+        return false;
+    bool ok = params_set(&s, "bias", text, "logit_bias", NULL) == 0;
+    *out = (float)params_get(&s, "bias")->f;
+    params_close(&s);
+    return ok;
+}
+
 static int bias_read(const char *text, int32_t n_logits, struct logit_bias *out,
                      struct leat_error *e)
 {
@@ -184,23 +200,19 @@ static int bias_read(const char *text, int32_t n_logits, struct logit_bias *out,
     const char *equal = strchr(text, '=');
     errno = 0;
     long id = strtol(text, &end, 10);
-    bool ok = equal && end == equal && text[0] >= '0' && text[0] <= '9' && errno == 0;
-    float bias = 0;
-    if (ok && strcmp(equal + 1, "-inf") == 0) {
-        bias = -INFINITY;
-    } else if (ok) {
-        bias = strtof(equal + 1, &end);
-        ok = end != equal + 1 && !*end && isfinite(bias) &&
-             strspn(equal + 1, "+-.0123456789eE") == strlen(equal + 1);
-    }
-    if (!ok)
-        return error_set(e, LEAT_ERR_USAGE,
-                         "--logit-bias '%s': ID=V was expected, V a number or -inf",
-                         error_quote(quoted, sizeof quoted, text, strlen(text)));
+    error_quote(quoted, sizeof quoted, text, strlen(text));
+    if (!equal || end != equal || text[0] < '0' || text[0] > '9' || errno != 0)
+        return error_set(e, LEAT_ERR_USAGE, "--logit-bias '%s': ID=V was expected", quoted);
     if (id >= n_logits)
         return error_set(e, LEAT_ERR_USAGE, "--logit-bias '%s': this model's ids go from 0 to %d",
-                         error_quote(quoted, sizeof quoted, text, strlen(text)), (int)n_logits - 1);
-    *out = (struct logit_bias){.id = (int32_t)id, .bias = bias};
+                         quoted, (int)n_logits - 1);
+    *out = (struct logit_bias){.id = (int32_t)id, .bias = -INFINITY};
+    if (strcmp(equal + 1, "-inf") == 0)
+        return 0;
+    if (!number_read(equal + 1, &out->bias))
+        return error_set(e, LEAT_ERR_USAGE,
+                         "--logit-bias '%s': V is a number from -%.0f to %.0f, or -inf", quoted,
+                         BIAS_MAX, BIAS_MAX);
     return 0;
 }
 

@@ -173,8 +173,8 @@ static int merge_read(struct load *l, uint64_t rank, const char *text, size_t le
     rc = rc < 0 ? rc : text_buf_add(joined, space + 1, right_n, l->e);
     if (rc < 0)
         return rc;
-    int32_t left = vocab_find(v, text, left_n), right = vocab_find(v, space + 1, right_n);
-    int32_t result = vocab_find(v, joined->p, joined->n);
+    int32_t left, right, result;
+    vocab_find_pair(v, joined->p, left_n, right_n, &left, &right, &result);
     if (left < 0 || right < 0 || result < 0)
         return fail(l, LEAT_ERR_FORMAT,
                     "merge %" PRIu64 " \"%s\" names a token that is not in the vocabulary: %s",

@@ -343,8 +343,8 @@ static int merge_add(struct load *l, const char *left, size_t left_n, const char
     rc = rc < 0 ? rc : text_buf_add(&l->joined, right, right_n, l->e);
     if (rc < 0)
         return rc;
-    int32_t a = vocab_find(v, left, left_n), b = vocab_find(v, right, right_n);
-    int32_t result = vocab_find(v, l->joined.p, l->joined.n);
+    int32_t a, b, result;
+    vocab_find_pair(v, l->joined.p, left_n, right_n, &a, &b, &result);
     if (a < 0 || b < 0 || result < 0)
         return json_fail(l->p, l->e, LEAT_ERR_FORMAT,
                          "merge %u of \"%s\" and \"%s\" names a token that is not in the "

@@ -68,9 +68,9 @@ int vocab_open(struct vocab *v, struct arena *a, int32_t n, int32_t count, uint6
 }
 
 /* The slot that holds text, or the free one where it belongs. */
-static uint32_t *vocab_slot(const struct vocab *v, const char *text, size_t len, uint32_t *tag)
+static uint32_t *vocab_slot(const struct vocab *v, const char *text, size_t len, uint64_t h,
+                            uint32_t *tag)
 {
-    uint64_t h = text_hash(text, len);
     *tag = (uint32_t)(h >> 53) << ID_BITS;
     for (uint32_t i = (uint32_t)h & v->slot_mask;; i = (i + 1) & v->slot_mask) {
         uint32_t s = v->slot[i];
@@ -101,7 +101,7 @@ int32_t vocab_add(struct vocab *v, int32_t id, const char *text, size_t len)
     if (len == 0)
         return 0;
     uint32_t tag;
-    uint32_t *s = vocab_slot(v, text, len, &tag);
+    uint32_t *s = vocab_slot(v, text, len, text_hash(text, len), &tag);
     int32_t before = (int32_t)(*s & ID_MASK);
     *s = tag | (uint32_t)(id + 1);
     return before;
@@ -112,7 +112,31 @@ int32_t vocab_find(const struct vocab *v, const char *text, size_t len)
     if (len == 0 || len > v->longest)
         return -1;
     uint32_t tag;
-    return (int32_t)(*vocab_slot(v, text, len, &tag) & ID_MASK) - 1;
+    return (int32_t)(*vocab_slot(v, text, len, text_hash(text, len), &tag) & ID_MASK) - 1;
+}
+
+void vocab_find_pair(const struct vocab *v, const char *joined, size_t left_n, size_t right_n,
+                     int32_t *left, int32_t *right, int32_t *both)
+{
+    const char *text[3] = {joined, joined + left_n, joined};
+    const size_t len[3] = {left_n, right_n, left_n + right_n};
+    int32_t *const id[3] = {left, right, both};
+    uint64_t h[3];
+    for (int i = 0; i < 3; i++) {
+        h[i] = text_hash(text[i], len[i]);
+        __builtin_prefetch(&v->slot[(uint32_t)h[i] & v->slot_mask]);
+    }
+    for (int i = 0; i < 3; i++) {
+        uint32_t s = v->slot[(uint32_t)h[i] & v->slot_mask] & (uint32_t)ID_MASK;
+        if (s)
+            __builtin_prefetch(&v->at[s - 1]);
+    }
+    for (int i = 0; i < 3; i++) {
+        uint32_t tag;
+        *id[i] = -1;
+        if (len[i] > 0 && len[i] <= v->longest)
+            *id[i] = (int32_t)(*vocab_slot(v, text[i], len[i], h[i], &tag) & ID_MASK) - 1;
+    }
 }
 
 int merges_open(struct merges *m, struct arena *a, uint64_t n, struct leat_error *e)
@@ -124,9 +148,13 @@ int merges_open(struct merges *m, struct arena *a, uint64_t n, struct leat_error
     uint32_t slots = slots_for(n);
     m->cap = (uint32_t)n;
     m->slot_mask = slots - 1;
-    m->rule = arena_array(a, n, sizeof *m->rule, 8, e);
-    m->slot = m->rule ? arena_array(a, slots, sizeof *m->slot, 4, e) : NULL;
-    return m->slot ? 0 : LEAT_ERR_MEMORY;
+    /* One block, as above. */
+    char *block = arena_alloc(a, n * sizeof *m->rule + (uint64_t)slots * sizeof *m->slot, 8, e);
+    if (!block)
+        return LEAT_ERR_MEMORY;
+    m->rule = (uint64_t *)block;
+    m->slot = (uint32_t *)(block + n * sizeof *m->rule);
+    return 0;
 }
 
 static uint32_t *merges_slot(const struct merges *m, uint64_t pair)

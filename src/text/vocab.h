@@ -44,6 +44,10 @@ static inline bool vocab_has(const struct vocab *v, int32_t id)
     return id >= 0 && id < v->n && v->at[id] != 0;
 }
 int32_t vocab_find(const struct vocab *v, const char *text, size_t len); /* -1 = none */
+/* left, right and both joined (joined holds left_n bytes of the one and right_n of the other): three
+ * lookups whose memory is fetched side by side. */
+void vocab_find_pair(const struct vocab *v, const char *joined, size_t left_n, size_t right_n,
+                     int32_t *left, int32_t *right, int32_t *both);
 
 struct merges {
     uint64_t *rule; /* by rank: left | right << 21 | result << 42 */

@@ -298,6 +298,45 @@ static void test_bpe_rules(void **state)
     close_any(&o);
 }
 
+/* Gemma 4: BPE on characters, a mark for a space, pieces cut at newlines, runs of newlines whole. */
+static void test_gemma4_rules(void **state)
+{
+    static const char *const tokens[] = {"<pad>",  "<eos>",  "<bos>",  "a",    "b",
+                                         MARK,     MARK "a", "\n",     "\n\n", "ab",
+                                         "<0xC3>", "<0xA9>", MARK MARK};
+    static const char *const merges[] = {MARK " a", "a b", MARK " " MARK};
+    static const int types[] = {3, 3, 3, 1, 1, 1, 1, 1, 1, 1, 6, 6, 1};
+    (void)state;
+    struct writer w;
+    struct opened o;
+    struct leat_error e;
+    gguf_begin(&w);
+    key_string(&w, "tokenizer.ggml.model", "gemma4");
+    key_strings(&w, "tokenizer.ggml.tokens", tokens, 13);
+    key_ints(&w, "tokenizer.ggml.token_type", types, 13);
+    key_strings(&w, "tokenizer.ggml.merges", merges, 3);
+    key_u32(&w, "tokenizer.ggml.bos_token_id", 2);
+    key_u32(&w, "tokenizer.ggml.eos_token_id", 1);
+    key_bool(&w, "tokenizer.ggml.add_bos_token", false);
+    assert_int_equal(gguf_open_end(&w, &o, &e), 0);
+    assert_string_equal(tokenizer_pre(o.t), "gemma4");
+    expect(o.t, "a ab", ENCODE_ADD_SPECIAL, "2 3 6 4"); /* BOS in any case */
+    expect(o.t, "a\n\nb", 0, "3 8 4");
+    expect(o.t, "\n\n\n", 0, "7 7 7"); /* the run is no token, and no merge joins newlines */
+    expect(o.t, "\u00e9  ", 0, "10 11 12");
+    expect(o.t, "\u00ea", 0, ""); /* a byte of it has no token */
+    struct detokenizer d;
+    char text[200];
+    assert_true(8 + tokenizer_longest(o.t) <= sizeof text);
+    detokenizer_init(&d, o.t, false, true);
+    assert_int_equal(detokenizer_feed(&d, 6, text, sizeof text), 2);
+    assert_memory_equal(text, " a", 2);
+    assert_int_equal(detokenizer_feed(&d, 10, text, sizeof text), 0);
+    assert_int_equal(detokenizer_feed(&d, 11, text, sizeof text), 2);
+    assert_memory_equal(text, "\u00e9", 2);
+    close_any(&o);
+}
+
 /* --- refusals --- */
 
 static void refuses(struct writer *w, int code, const char *says)
@@ -763,10 +802,11 @@ static void test_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spm_rules),          cmocka_unit_test(test_spm_keys),
-        cmocka_unit_test(test_bpe_rules),          cmocka_unit_test(test_gguf_refused),
-        cmocka_unit_test(test_json_rules),         cmocka_unit_test(test_json_refused),
-        cmocka_unit_test(test_json_parts_refused), cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_spm_rules),    cmocka_unit_test(test_spm_keys),
+        cmocka_unit_test(test_bpe_rules),    cmocka_unit_test(test_gemma4_rules),
+        cmocka_unit_test(test_gguf_refused), cmocka_unit_test(test_json_rules),
+        cmocka_unit_test(test_json_refused), cmocka_unit_test(test_json_parts_refused),
+        cmocka_unit_test(test_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,9 @@
-/* Decayed frequency: each use counts one, and what was counted halves every HALF_LIFE passes (a pass is a token
- * when text is generated).
+/* Decayed frequency: each use counts one, and what was counted halves every HALF_LIFE passes (a
+ * pass is a token when text is generated).
  *
- * score(now) = score(then) * 2^((then - now) / H), + 1 at a use. All scores fade alike, so the order of two units never
- * changes between uses: log2(score(now)) + now / H is the same number at any time, and it is the key. */
+ * score(now) = score(then) * 2^((then - now) / H), + 1 at a use. All scores fade alike, so the
+ * order of two units never changes between uses: log2(score(now)) + now / H is the same number at
+ * any time, and it is the key. */
 #include <math.h>
 
 #include "evict.h"

@@ -1,10 +1,11 @@
-/* The expert cache: routed experts in slots of a few sizes under one budget, over all layers. Within a call a wanted
- * expert is pinned until it was given back, what is read is never evicted, and the policy names the victim among the rest.
- * Owns the slots; knows no policy by name and no ring. Thread rule: thread 0.
+/* The expert cache: routed experts in slots of a few sizes under one budget, over all layers.
+ * Within a call a wanted expert is pinned until it was given back, what is read is never evicted,
+ * and the policy names the victim among the rest. Owns the slots; knows no policy by name and no
+ * ring. Thread rule: thread 0.
  *
- * A call (experts_begin) has items, one per id. Misses are read as far as free slots allow and go on in waves as slots come
- * back, so any call works with two slots. In ascending order a pinned expert that is wanted later may have to
- * give way to one that is wanted now. */
+ * A call (experts_begin) has items, one per id. Misses are read as far as free slots allow and go
+ * on in waves as slots come back, so any call works with two slots. In ascending order a pinned
+ * expert that is wanted later may have to give way to one that is wanted now. */
 #include <assert.h>
 #include <math.h>
 
@@ -265,8 +266,8 @@ static void forget(struct expert_cache *x, struct slot *s)
     s->state = SLOT_EMPTY;
 }
 
-/* A slot for a unit of this class, out of its heap: an empty one, else the policy's victim; larger slots only when the
- * class has none to give. -1 = none. */
+/* A slot for a unit of this class, out of its heap: an empty one, else the policy's victim; larger
+ * slots only when the class has none to give. -1 = none. */
 static int32_t take_victim(struct expert_cache *x, int32_t class)
 {
     int32_t best = -1;
@@ -396,7 +397,8 @@ static int32_t take_pinned(struct expert_cache *x, int32_t before)
     return -1;
 }
 
-/* Starts the reads of missing items in order, as far as slots go. must: this item may take a pinned slot. */
+/* Starts the reads of missing items in order, as far as slots go. must: this item may take a pinned
+ * slot. */
 static void issue(struct weights *w, int32_t must)
 {
     struct expert_cache *x = w->experts;

@@ -1,5 +1,5 @@
-/* The arithmetic of dense residency and of row buffers: windows, pieces, and which rows stay resident. Pure; knows no
- * ledger, no lane. Any thread. */
+/* The arithmetic of dense residency and of row buffers: windows, pieces, and which rows stay
+ * resident. Pure; knows no ledger, no lane. Any thread. */
 #include "layout.h"
 
 #include <assert.h>
@@ -28,7 +28,8 @@ void dense_init(struct dense *d, const struct model *m, int32_t schedule_index)
     assert(d->part->rows > 0 && d->part->row_bytes > 0);
 }
 
-/* Rows of the largest piece: its window fits WEIGHTS_PIECE wherever it starts, unless one row alone does not. */
+/* Rows of the largest piece: its window fits WEIGHTS_PIECE wherever it starts, unless one row alone
+ * does not. */
 static int32_t most_piece_rows(const struct dense *d)
 {
     const uint64_t fit = (WEIGHTS_PIECE - FILE_ALIGN) / d->part->row_bytes;
@@ -70,8 +71,8 @@ static uint64_t small_bytes(const struct dense *d, int32_t n, uint64_t small)
     return sum;
 }
 
-/* Every large unit the same share of its rows, the largest that fits; then single rows, in schedule order, until not one
- * more fits. */
+/* Every large unit the same share of its rows, the largest that fits; then single rows, in schedule
+ * order, until not one more fits. */
 static void share_out(struct dense *d, int32_t n, uint64_t small, uint64_t room)
 {
     uint64_t lo = 0, hi = SHARE_ONE, left;

@@ -1,5 +1,6 @@
-/* Where the bytes of a model go in memory, as pure arithmetic over struct model: windows, pieces, the resident share,
- * expert slots by size. No memory but the caller's, no reads. Private to weights/. Any thread. */
+/* Where the bytes of a model go in memory, as pure arithmetic over struct model: windows, pieces,
+ * the resident share, expert slots by size. No memory but the caller's, no reads. Private to
+ * weights/. Any thread. */
 #ifndef WEIGHTS_LAYOUT_H
 #define WEIGHTS_LAYOUT_H
 
@@ -29,8 +30,8 @@ void dense_init(struct dense *d, const struct model *m, int32_t schedule_index);
 /* The largest window that any piece of it may need, wherever it starts. */
 uint64_t dense_piece_bound(const struct dense *d);
 
-/* Sets resident_rows, resident_at, chunks and piece_rows of n units so that their windows take at most `bytes` of the
- * ledger. Returns the bytes taken (not rounded). */
+/* Sets resident_rows, resident_at, chunks and piece_rows of n units so that their windows take at
+ * most `bytes` of the ledger. Returns the bytes taken (not rounded). */
 uint64_t layout_resident(struct dense *d, int32_t n, uint64_t bytes);
 
 /* bytes as the ledger can grant them without passing `bytes`. */

@@ -1,5 +1,5 @@
-/* The arithmetic of experts: which bytes of an expert are read together, and slots of a few sizes under one budget. Pure.
- * Any thread. */
+/* The arithmetic of experts: which bytes of an expert are read together, and slots of a few sizes
+ * under one budget. Pure. Any thread. */
 #include <assert.h>
 #include <string.h>
 
@@ -97,8 +97,8 @@ static uint64_t largest_size(const struct model *m, uint64_t limit)
     return best;
 }
 
-/* Classes from the largest size down; a size at most size / tolerance below its class's joins it. False when there would be
- * too many. */
+/* Classes from the largest size down; a size at most size / tolerance below its class's joins it.
+ * False when there would be too many. */
 static bool make_classes(const struct model *m, struct expert_layout *l, uint64_t tolerance)
 {
     uint64_t size = largest_size(m, UINT64_MAX);
@@ -183,8 +183,8 @@ uint64_t expert_slots(struct expert_layout *l, uint64_t bytes)
         all += l->class[c].slot_bytes * (uint64_t)l->class[c].units;
         l->class[c].slots = 0;
     }
-    /* Two slots that any expert fits, so that one can be read while one is used; the rest by each class's part of all
-     * bytes, so that every layer has the same chance. */
+    /* Two slots that any expert fits, so that one can be read while one is used; the rest by each
+     * class's part of all bytes, so that every layer has the same chance. */
     l->class[top].slots = 2;
     rest = room - used;
     for (int32_t c = top; c >= 0; c--) {

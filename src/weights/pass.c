@@ -1,5 +1,5 @@
-/* One walk through the schedule: which rows come next, from where, and what happens after an error. Owns no memory.
- * Thread rule: thread 0. */
+/* One walk through the schedule: which rows come next, from where, and what happens after an error.
+ * Owns no memory. Thread rule: thread 0. */
 #include <assert.h>
 
 #include "weights_room.h"
@@ -131,8 +131,8 @@ int weights_pass_end(struct weights_pass *p)
     end_view(p);
     if (w->experts)
         experts_abandon(w, p->broken);
-    /* What was read ahead for the next pass stays; after an error, or a pass that was not walked to its end, the
-     * stream starts afresh. */
+    /* What was read ahead for the next pass stays; after an error, or a pass that was not walked to
+     * its end, the stream starts afresh. */
     if (p->broken || !stream_ended(w))
         stream_reset(w);
     p->running = false;

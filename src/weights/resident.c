@@ -1,5 +1,5 @@
-/* Resident rows: one region, filled once by the lanes in order of use, ahead of the first pass. Owns the region and its
- * loads; knows no ring and no expert. Thread rule: thread 0. */
+/* Resident rows: one region, filled once by the lanes in order of use, ahead of the first pass.
+ * Owns the region and its loads; knows no ring and no expert. Thread rule: thread 0. */
 #include <assert.h>
 
 #include "weights_room.h"

@@ -1,5 +1,5 @@
-/* Rows of tables on demand: from resident memory where they are, else one read each through a few buffers. Owns the
- * buffers. Thread rule: thread 0. */
+/* Rows of tables on demand: from resident memory where they are, else one read each through a few
+ * buffers. Owns the buffers. Thread rule: thread 0. */
 #include <assert.h>
 #include <string.h>
 

@@ -1,12 +1,13 @@
-/* The stream: the rows that are not resident, as pieces, through one byte ring in schedule order, from pass to pass. Reads
- * run ahead as far as the ring allows. Owns the ring; knows no resident row but their number. Thread rule: thread 0. */
+/* The stream: the rows that are not resident, as pieces, through one byte ring in schedule order,
+ * from pass to pass. Reads run ahead as far as the ring allows. Owns the ring; knows no resident
+ * row but their number. Thread rule: thread 0. */
 #include <assert.h>
 
 #include "../base/checked.h"
 #include "weights_room.h"
 
-/* Below this many of the largest pieces, pieces of almost equal size would waste the ring's end on every turn: then
- * each takes the same room. */
+/* Below this many of the largest pieces, pieces of almost equal size would waste the ring's end on
+ * every turn: then each takes the same room. */
 #define SMALL_RING 8
 
 static uint64_t largest_piece(const struct dense *d, int32_t n)
@@ -101,8 +102,8 @@ static bool find_place(struct stream *s, uint64_t size, uint64_t *at)
     return s->tail + size <= first->at;
 }
 
-/* Moves to the next rows that must be read. False when they are not known yet: whether the next pass wants the head is said
- * when it begins. */
+/* Moves to the next rows that must be read. False when they are not known yet: whether the next
+ * pass wants the head is said when it begins. */
 static bool find_rows(struct weights *w)
 {
     struct stream *s = &w->stream;

@@ -1,5 +1,5 @@
-/* Vectors (norms, biases): read once when the room opens, held as f32. Owns their floats inside the tables. Thread rule:
- * thread 0, read by any thread afterwards. */
+/* Vectors (norms, biases): read once when the room opens, held as f32. Owns their floats inside the
+ * tables. Thread rule: thread 0, read by any thread afterwards. */
 #include <assert.h>
 #include <string.h>
 

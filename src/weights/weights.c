@@ -1,6 +1,6 @@
-/* Opening and closing of the weights room, and the pump between it and the lanes: what was read goes to its owner,
- * what may be read ahead is submitted in order of use. Owns struct weights; each kind of memory belongs to its own
- * file. Thread rule: thread 0, weights_cancel apart. */
+/* Opening and closing of the weights room, and the pump between it and the lanes: what was read
+ * goes to its owner, what may be read ahead is submitted in order of use. Owns struct weights; each
+ * kind of memory belongs to its own file. Thread rule: thread 0, weights_cancel apart. */
 #include <assert.h>
 #include <string.h>
 
@@ -73,8 +73,8 @@ int weights_need(const struct model *m, int32_t lanes, int32_t width, struct wei
     uint64_t most = 0, dense = 0;
     int rc;
 
-    (void)
-        width; /* rows are gathered straight into the caller's memory, through buffers that do not grow with it */
+    (void)width; /* rows are gathered straight into the caller's memory, through buffers that do not
+                    grow with it */
     *out = (struct weights_need){0};
     if (lanes < 1 || lanes > LANES_MAX)
         return error_set(e, LEAT_ERR_USAGE, "lanes: %d is out of bounds (1 to %d)", (int)lanes,
@@ -266,7 +266,8 @@ void weights_wait(struct weights *w, bool *waited)
     *waited = true;
 }
 
-/* Loads go first up to the unit that the stream reads now, in the first pass; later there is no order between them. */
+/* Loads go first up to the unit that the stream reads now, in the first pass; later there is no
+ * order between them. */
 static bool load_is_next(const struct weights *w)
 {
     const struct resident *r = &w->resident;

@@ -1,12 +1,14 @@
-/* Weights: bytes for the decoder, from memory or from the drive, within the ledger. The decoder cannot tell which.
+/* Weights: bytes for the decoder, from memory or from the drive, within the ledger. The decoder
+ * cannot tell which.
  *
- * Objects: struct weights (one per engine: resident rows, stream ring, expert cache, vectors) and struct
- * weights_pass (one walk through all layers; one at a time). Thread rule: thread 0 of the compute team alone calls these,
- * weights_pass_cancel apart (any thread, signal handlers too).
+ * Objects: struct weights (one per engine: resident rows, stream ring, expert cache, vectors) and
+ * struct weights_pass (one walk through all layers; one at a time). Thread rule: thread 0 of the
+ * compute team alone calls these, weights_pass_cancel apart (any thread, signal handlers too).
  *
- * Resident: small matrices whole, every large matrix the same share of its rows (the first rows). Stream: the other rows as
- * pieces in schedule order, round and round; reads run ahead by bytes through the ring into the next pass. Experts:
- * leased slots. A resident byte is read once, in use order, ahead of the first pass that needs it. */
+ * Resident: small matrices whole, every large matrix the same share of its rows (the first rows).
+ * Stream: the other rows as pieces in schedule order, round and round; reads run ahead by bytes
+ * through the ring into the next pass. Experts: leased slots. A resident byte is read once, in use
+ * order, ahead of the first pass that needs it. */
 #ifndef WEIGHTS_WEIGHTS_H
 #define WEIGHTS_WEIGHTS_H
 
@@ -22,10 +24,10 @@ struct weights_config {
     int32_t lanes; /* 1..64 */
     enum file_direct direct;
     uint64_t resident_bytes; /* ROW_RESIDENT may take this much; UINT64_MAX = everything dense */
-    uint64_t
-        stream_bytes; /* of the ring, when anything streams; at least weights_need.stream_min */
-    uint64_t
-        expert_cache_bytes; /* ROW_EXPERTS; at least experts_min when there are experts; UINT64_MAX = all */
+    /* Of the ring, when anything streams; at least weights_need.stream_min. */
+    uint64_t stream_bytes;
+    /* ROW_EXPERTS; at least experts_min when there are experts; UINT64_MAX = all. */
+    uint64_t expert_cache_bytes;
     const char *eviction; /* policy of the expert cache: NULL = "decay" (the default), or "lru" */
 };
 
@@ -65,10 +67,12 @@ struct pass_need {
 struct weights_pass;
 int weights_pass_begin(struct weights *w, const struct pass_need *need, struct weights_pass **out,
                        struct leat_error *e);
-/* The next rows of a dense unit: 1 rows, 0 all were given, negative error or cancelled. Units must be asked in schedule
- * order, each until 0. Resident rows come first. A view lives until the next call on the pass. */
+/* The next rows of a dense unit: 1 rows, 0 all were given, negative error or cancelled. Units must
+ * be asked in schedule order, each until 0. Resident rows come first. A view lives until the next
+ * call on the pass. */
 int weights_next(struct weights_pass *p, unit_id u, struct weights_view *v, struct leat_error *e);
-/* Gathers rows of a table as stored bytes: dst[i] gets row ids[i], row_bytes apart. From memory where resident, else read. */
+/* Gathers rows of a table as stored bytes: dst[i] gets row ids[i], row_bytes apart. From memory
+ * where resident, else read. */
 int weights_rows(struct weights_pass *p, unit_id table, const int32_t *ids, int32_t n, void *dst,
                  struct leat_error *e);
 
@@ -78,10 +82,12 @@ struct expert_view {
     const void *data[UNIT_PARTS]; /* row 0 of each part; rows lie part.row_bytes apart */
     void *lease;
 };
-/* ids: distinct, ascending. ordered = false: hits first, then misses as they arrive. ordered = true: ascending. */
+/* ids: distinct, ascending. ordered = false: hits first, then misses as they arrive. ordered =
+ * true: ascending. */
 int experts_begin(struct weights_pass *p, int32_t layer, const uint16_t *ids, int32_t n,
                   bool ordered, struct leat_error *e);
-/* 1 an expert, leased until experts_done; 0 all were given; negative error. At most one lease at a time is promised. */
+/* 1 an expert, leased until experts_done; 0 all were given; negative error. At most one lease at a
+ * time is promised. */
 int experts_next(struct weights_pass *p, struct expert_view *v, struct leat_error *e);
 void experts_done(struct weights_pass *p, struct expert_view *v);
 /* Advice: these may be wanted soon. May do nothing. */

@@ -1,5 +1,5 @@
-/* The weights room inside: struct weights and what its files give each other. Private to weights/. Thread rule: thread 0 of
- * the compute team, the cancel flag apart. */
+/* The weights room inside: struct weights and what its files give each other. Private to weights/.
+ * Thread rule: thread 0 of the compute team, the cancel flag apart. */
 #ifndef WEIGHTS_WEIGHTS_ROOM_H
 #define WEIGHTS_WEIGHTS_ROOM_H
 
@@ -107,7 +107,8 @@ void *carve(struct carver *c, uint64_t n, uint64_t size);
 
 /* weights.c */
 void weights_reap(struct weights *w, bool wait);
-/* Waits for at least one read (or a cancellation) and accounts for the time. The first wait of a call counts: *waited. */
+/* Waits for at least one read (or a cancellation) and accounts for the time. The first wait of a
+ * call counts: *waited. */
 void weights_wait(struct weights *w, bool *waited);
 /* Submits what may be read ahead by now, in order of use. */
 void weights_pump(struct weights *w);

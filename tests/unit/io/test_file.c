@@ -1,4 +1,5 @@
-/* Files: refusals by name and without blocking, exact reads, cursors, and the proof of direct reads. */
+/* Files: refusals by name and without blocking, exact reads, cursors, and the proof of direct
+ * reads. */
 #include "scratch.h"
 
 #include <fcntl.h>

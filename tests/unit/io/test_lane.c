@@ -1,4 +1,5 @@
-/* Lanes: every byte of every window, order of urgency, taking back, waking, and what happens when reads fail. */
+/* Lanes: every byte of every window, order of urgency, taking back, waking, and what happens when
+ * reads fail. */
 #include "scratch.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* The expert cache: every byte of every expert at many cache sizes, both orders, waves, evictions by policy, leases,
- * advice, cancellation, failing drives. */
+/* The expert cache: every byte of every expert at many cache sizes, both orders, waves, evictions
+ * by policy, leases, advice, cancellation, failing drives. */
 #include "world.h"
 
 #include <errno.h>
@@ -346,7 +346,8 @@ static void test_lease_holds(void **state)
     opened_close(&o);
 }
 
-/* In ascending order with two slots that hold the last two: they must give way, and all still come. */
+/* In ascending order with two slots that hold the last two: they must give way, and all still come.
+ */
 static void test_pinned_give_way(void **state)
 {
     struct opened o = world_weights(&world, UINT64_MAX, 0, 0, 4, FILE_DIRECT_AUTO, NULL);

@@ -1,5 +1,5 @@
-/* The arithmetic of residency: equal shares, small matrices whole, the ledger filled, expert slots by size; on models of any
- * size (nothing is read). */
+/* The arithmetic of residency: equal shares, small matrices whole, the ledger filled, expert slots
+ * by size; on models of any size (nothing is read). */
 #include "../io/scratch.h"
 
 #include "../../../src/weights/layout.h"
@@ -87,7 +87,8 @@ static void test_shares(void **state)
                 }
                 if (kept == 0 || kept == rows)
                     continue;
-                /* A row more or less than the common share, in 2^-30: (kept - 1) / rows < share < (kept + 1) / rows. */
+                /* A row more or less than the common share, in 2^-30: (kept - 1) / rows < share <
+                 * (kept + 1) / rows. */
                 const uint64_t least = ((uint64_t)(kept > 1 ? kept - 1 : 0) << 30) / (uint64_t)rows;
                 const uint64_t most = ((uint64_t)(kept + 1) << 30) / (uint64_t)rows;
                 hi = least > hi ? least : hi;

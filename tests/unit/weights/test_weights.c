@@ -1,5 +1,6 @@
-/* Dense weights: every byte of every view at many budgets, over several passes, with one or many lanes, direct and
- * buffered; heads left out; rows of tables; cancellation; files cut short; failing drives. */
+/* Dense weights: every byte of every view at many budgets, over several passes, with one or many
+ * lanes, direct and buffered; heads left out; rows of tables; cancellation; files cut short;
+ * failing drives. */
 #include "world.h"
 
 #include <errno.h>
@@ -67,14 +68,16 @@ static void test_walks(void **state)
                     assert_int_equal(st.stream_bytes_read, 0);
                     assert_int_equal(st.stream_ring_bytes, 0);
                 } else {
-                    /* Three passes of what is not resident, and what was read ahead for the fourth. */
+                    /* Three passes of what is not resident, and what was read ahead for the fourth.
+                     */
                     const uint64_t rest = wanted - st.resident_bytes_read;
                     assert_true(rest > 0);
                     assert_true(st.stream_bytes_read >= 3 * rest &&
                                 st.stream_bytes_read <= 4 * rest);
                     assert_true(st.resident_bytes_read <= residents[r]);
                     assert_true(st.stream_ring_bytes > 0);
-                    /* The ledger is filled: what is left over is less than padding, a row each, and the rounding. */
+                    /* The ledger is filled: what is left over is less than padding, a row each, and
+                     * the rounding. */
                     if (residents[r] >= 9 * MIB)
                         assert_true(st.resident_bytes + 2 * MIB >= residents[r] &&
                                     st.resident_bytes_read + 15 * 8192 + 13 * 13000 + 2500000 >=
@@ -423,7 +426,8 @@ static void test_cancel(void **state)
     assert_true(cancelled > 10);
 }
 
-/* Another thread cancels while this one waits for the drive: for the first load, for the first piece. */
+/* Another thread cancels while this one waits for the drive: for the first load, for the first
+ * piece. */
 static void test_cancel_while_waiting(void **state)
 {
     (void)state;

@@ -77,8 +77,8 @@ static void add_dense(struct world *x)
 
 static void add_experts(struct world *x)
 {
-    /* Layer 0: three matrices that hold one part of all experts each (GGUF). Layer 1: the parts of an expert side by
-     * side (safetensors). Layer 3: larger ones; layer 2 has none. */
+    /* Layer 0: three matrices that hold one part of all experts each (GGUF). Layer 1: the parts of
+     * an expert side by side (safetensors). Layer 3: larger ones; layer 2 has none. */
     static const struct {
         int32_t layer, n, rows[UNIT_PARTS];
         uint64_t row_bytes[UNIT_PARTS];

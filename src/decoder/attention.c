@@ -1,6 +1,7 @@
-/* The attention mixer: q, k and v from the stream, their norms and rotation, keys and values into the sequences' pages,
- * and every query over its history. One head's history is walked by one thread, tile by tile, ascending. Knows
- * shapes and switches of a layer, no architecture. Thread rule: thread 0, spreads over the team. */
+/* The attention mixer: q, k and v from the stream, their norms and rotation, keys and values
+ * into the sequences' pages, and every query over its history. One head's history is walked by
+ * one thread, tile by tile, ascending. Knows shapes and switches of a layer, no architecture.
+ * Thread rule: thread 0, spreads over the team. */
 #include "decoder_room.h"
 
 #include <math.h>

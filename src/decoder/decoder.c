@@ -1,7 +1,7 @@
-/* One pass over the layers, as the model's data says: embeddings, mixer and feed forward of each layer with norms and
- * residual sums between them, the head for the rows whose logits are wanted. Knows no architecture by name and
- * not where weights come from. Thread rule: one thread, which is thread 0 of the team. Nothing is allocated in a
- * pass. */
+/* One pass over the layers, as the model's data says: embeddings, mixer and feed forward of each
+ * layer with norms and residual sums between them, the head for the rows whose logits are
+ * wanted. Knows no architecture by name and not where weights come from. Thread rule: one
+ * thread, which is thread 0 of the team. Nothing is allocated in a pass. */
 #include "decoder_room.h"
 
 #include <math.h>
@@ -153,7 +153,8 @@ static int ubatch_take(struct decoder *d, const struct ubatch *b, struct leat_er
     return 0;
 }
 
-/* Calls fn for every sequence of the ubatch with the number of its tokens, until it fails. Returns tokens passed. */
+/* Calls fn for every sequence of the ubatch with the number of its tokens, until it fails.
+ * Returns tokens passed. */
 static int32_t each_sequence(const struct ubatch *b, int32_t limit,
                              int (*fn)(struct seq_state *s, int32_t n, void *arg), void *arg,
                              int *rc)
@@ -290,7 +291,8 @@ int decoder_run(struct decoder *d, const struct ubatch *b, float *logits, struct
 
 /* ---- life ---- */
 
-/* What the products that read the normed stream want: of a layer's attention, of its feed forward. */
+/* What the products that read the normed stream want: of a layer's attention, of its feed
+ * forward. */
 static unsigned attention_kinds(const struct model *m, const struct layer *l)
 {
     const unit_id u[] = {l->mat[MAT_Q], l->mat[MAT_K], l->mat[MAT_V], l->mat[MAT_QKV]};

@@ -1,6 +1,7 @@
-/* The forward pass over one ubatch: one decoder described by data (struct model). Knows what is computed, never where
- * weights come from. Byte identity: a token's logits do not depend on what rides beside it, on the width, on threads, or on where
- * weights come from. Thread rule: one thread, which is thread 0 of the team. */
+/* The forward pass over one ubatch: one decoder described by data (struct model). Knows what is
+ * computed, never where weights come from. Byte identity: a token's logits do not depend on what
+ * rides beside it, on the width, on threads, or on where weights come from. Thread rule: one
+ * thread, which is thread 0 of the team. */
 #ifndef DECODER_DECODER_H
 #define DECODER_DECODER_H
 
@@ -18,7 +19,8 @@ struct decoder_config {
     int32_t max_logits; /* wanted rows per ubatch, <= max_width */
 };
 
-/* Bytes the decoder will take (ROW_COMPUTE; ROW_LOGITS for the caller's logits buffer is the caller's). Pure. */
+/* Bytes the decoder will take (ROW_COMPUTE; ROW_LOGITS for the caller's logits buffer is the
+ * caller's). Pure. */
 uint64_t decoder_bytes(const struct model *m, int32_t max_width, int32_t max_logits,
                        int32_t threads);
 
@@ -35,10 +37,12 @@ struct ubatch {
     const uint8_t *want_logits;
 };
 
-/* logits: model.n_head_out floats per wanted token, in token order. On failure or cancellation no state changed length. */
+/* logits: model.n_head_out floats per wanted token, in token order. On failure or cancellation
+ * no state changed length. */
 int decoder_run(struct decoder *d, const struct ubatch *b, float *logits, struct leat_error *e);
 
-/* Optional watcher (may be NULL): called on the caller's thread after each layer; for progress by the clock. */
+/* Optional watcher (may be NULL): called on the caller's thread after each layer; for progress
+ * by the clock. */
 typedef void (*decoder_watch)(void *arg, int32_t layer, int32_t n_layer);
 void decoder_set_watch(struct decoder *d, decoder_watch fn, void *arg);
 

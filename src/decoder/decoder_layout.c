@@ -1,6 +1,6 @@
-/* The decoder's memory: where every buffer of a pass lies, from the model and the widths alone, and the checks that
- * make those sizes right. Pure. What is never alive at the same time shares its place: table rows, then
- * attention, then the feed forward. */
+/* The decoder's memory: where every buffer of a pass lies, from the model and the widths alone,
+ * and the checks that make those sizes right. Pure. What is never alive at the same time shares
+ * its place: table rows, then attention, then the feed forward. */
 #include "decoder_room.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
-/* What the files of the decoder share: its memory, the input of a product, the steps of a layer. Nothing outside
- * src/decoder includes this. Thread rule: thread 0, but for what the steps themselves spread over the team. */
+/* What the files of the decoder share: its memory, the input of a product, the steps of a layer.
+ * Nothing outside src/decoder includes this. Thread rule: thread 0, but for what the steps
+ * themselves spread over the team. */
 #ifndef DECODER_DECODER_ROOM_H
 #define DECODER_DECODER_ROOM_H
 
@@ -7,8 +8,9 @@
 
 #define ACT_KINDS    3
 #define ATTN_QUERIES 64 /* most queries that share one unpacking of a tile */
-/* Up to this width the experts are taken as they arrive, and each token's parts are kept until all are there; wider, they
- * are taken in ascending order and added at once. The sums are the same. */
+/* Up to this width the experts are taken as they arrive, and each token's parts are kept until
+ * all are there; wider, they are taken in ascending order and added at once. The sums are the
+ * same. */
 #define MOE_NARROW 16
 
 /* Rows that products read: as floats, and prepared in the kinds that their formats want. */
@@ -20,8 +22,8 @@ struct input {
     size_t prepared_stride[ACT_KINDS];
 };
 
-/* Where everything lies. Made by layout_make, from the model and the widths alone; pointers are NULL when only the sum
- * is wanted. Rows of floats are padded to 64 bytes. */
+/* Where everything lies. Made by layout_make, from the model and the widths alone; pointers are
+ * NULL when only the sum is wanted. Rows of floats are padded to 64 bytes. */
 struct layout {
     size_t embd_stride, qkv_stride, ff_stride, router_stride; /* floats */
     uint64_t table_row_bytes;
@@ -122,13 +124,15 @@ void input_row_prepare(const struct decoder *d, const struct input *in, unsigned
 void input_prepare(struct decoder *d, const struct input *in, unsigned kinds, int32_t n);
 const void *input_rows(const struct input *in, enum act_kind kind, size_t *stride);
 
-/* Rows of one product and, optionally, what is done to each result: y = softcap(scale * (y + bias)). */
+/* Rows of one product and, optionally, what is done to each result: y = softcap(scale * (y +
+ * bias)). */
 struct product_post {
     const float *bias;
     float scale;   /* 1 = none */
     float softcap; /* 0 = off */
 };
-/* y[token][row] for every row of a dense unit, as its rows come. n 0: the unit is only walked over. */
+/* y[token][row] for every row of a dense unit, as its rows come. n 0: the unit is only walked
+ * over. */
 int product(struct decoder *d, unit_id u, const struct input *in, int32_t n, float *y,
             size_t y_stride, const struct product_post *post, struct leat_error *e);
 /* How many rows a thread takes at a time. */

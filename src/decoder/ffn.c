@@ -1,5 +1,5 @@
-/* The dense feed forward, also of shared experts: down(act(gate x) * (up x)). Knows shapes and switches, no
- * architecture. Thread rule: thread 0, spreads over the team. */
+/* The dense feed forward, also of shared experts: down(act(gate x) * (up x)). Knows shapes and
+ * switches, no architecture. Thread rule: thread 0, spreads over the team. */
 #include "decoder_room.h"
 
 struct act_job {
@@ -10,7 +10,8 @@ struct act_job {
     unsigned kinds;
 };
 
-/* Hidden rows in place: gate values first, up values behind them; the result takes the gate's place. */
+/* Hidden rows in place: gate values first, up values behind them; the result takes the gate's
+ * place. */
 static void act_tokens(void *arg, int32_t thread, int64_t begin, int64_t end)
 {
     const struct act_job *j = arg;

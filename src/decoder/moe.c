@@ -1,6 +1,7 @@
-/* The mixture of experts: routing in f32, tokens grouped by expert so that each expert is multiplied once per ubatch,
- * results summed per token in ascending expert number. Knows the routing switches, no architecture; where experts
- * come from and when is the weights room's affair. Thread rule: thread 0, spreads over the team.
+/* The mixture of experts: routing in f32, tokens grouped by expert so that each expert is
+ * multiplied once per ubatch, results summed per token in ascending expert number. Knows the
+ * routing switches, no architecture; where experts come from and when is the weights room's
+ * affair. Thread rule: thread 0, spreads over the team.
  *
  * A slot is one (expert, token) pair. Slots are sorted by expert, within an expert by token. */
 #include "decoder_room.h"
@@ -98,7 +99,8 @@ static void groups_choose(struct chooser *c, int32_t n_group, int32_t used)
             shut(c, i);
 }
 
-/* The best open expert, ties to the lower number; always some expert that is not taken, whatever the scores hold. */
+/* The best open expert, ties to the lower number; always some expert that is not taken, whatever
+ * the scores hold. */
 static int32_t expert_choose(const struct chooser *c, int32_t n)
 {
     int32_t best = -1;
@@ -201,7 +203,8 @@ struct expert_job {
     const float *gate_b, *up_b, *down_b;
 };
 
-/* Rows of the token input as this part's product wants them: as they lie when every row at hand is in, else gathered. */
+/* Rows of the token input as this part's product wants them: as they lie when every row at hand
+ * is in, else gathered. */
 static const void *expert_rows(struct decoder *d, const struct part *p, int32_t slot0, int32_t n,
                                unsigned *gathered, size_t *stride)
 {

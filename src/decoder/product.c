@@ -1,5 +1,6 @@
-/* Products over weights as they come, and the preparation of what they read. Spreads rows, or tokens, over the
- * team; results do not depend on how. Knows no layer. Thread rule: thread 0 of the team. */
+/* Products over weights as they come, and the preparation of what they read. Spreads rows, or
+ * tokens, over the team; results do not depend on how. Knows no layer. Thread rule: thread 0 of
+ * the team. */
 #include "decoder_room.h"
 
 #include <string.h>
@@ -17,7 +18,8 @@ void tokens_run(struct decoder *d, int32_t n, int64_t work,
 
 int64_t product_chunk(const struct decoder *d, int64_t rows, uint64_t row_bytes, int32_t n)
 {
-    /* Enough pieces that the last one is small, each large enough for what a kernel does once per call. */
+    /* Enough pieces that the last one is small, each large enough for what a kernel does once
+     * per call. */
     int64_t chunk = rows / ((int64_t)d->threads * 8),
             least = (int64_t)(CHUNK_BYTES / (row_bytes ? row_bytes : 1));
     if (n > 1)

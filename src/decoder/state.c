@@ -1,9 +1,11 @@
-/* What a sequence remembers: pages of 64 positions, one per layer, in one region that is charged to the ledger at
- * once. Owns the region, the pages' reference counts and each sequence's page tables; knows nothing of what the
- * decoder computes. Thread rule: one thread at a time per pool.
+/* What a sequence remembers: pages of 64 positions, one per layer, in one region that is charged
+ * to the ledger at once. Owns the region, the pages' reference counts and each sequence's page
+ * tables; knows nothing of what the decoder computes. Thread rule: one thread at a time per
+ * pool.
  *
- * A page is a header line and then, kv head by kv head, 64 key rows and 64 value rows. Freed pages of one size form a
- * list, last freed first taken; only when it is empty is memory touched that was never used. */
+ * A page is a header line and then, kv head by kv head, 64 key rows and 64 value rows. Freed
+ * pages of one size form a list, last freed first taken; only when it is empty is memory touched
+ * that was never used. */
 #include "state.h"
 
 #include <assert.h>

@@ -1,12 +1,14 @@
-/* Everything the decoder computes besides products: norms, sums, activations, softmax, rope, KV rows and
- * attention. Owns the ops_*.c files; knows no product, no block format but the KV types, no layer. Pure.
+/* Everything the decoder computes besides products: norms, sums, activations, softmax, rope, KV
+ * rows and attention. Owns the ops_*.c files; knows no product, no block format but the KV
+ * types, no layer. Pure.
  *
- * Orders (docs/kernels.md). Elementwise operations give a value the same result wherever it lies in an
- * array. Sums over n values (norms, softmax) run in eight f64 lanes, lane i taking the values
- * i, i + 8, ... in ascending order, added up as ((0+1)+(2+3))+((4+5)+(6+7)). A score of attention is a
- * sum in eight f32 lanes of the same shape; a running sum takes the tile's 64 weights in eight lanes
- * (position mod 8, invisible ones weigh 0); values are added position by position, ascending. None of
- * it depends on nq, on neighbours or on alignment. Thread rule: any thread, on disjoint outputs. */
+ * Orders (docs/kernels.md). Elementwise operations give a value the same result wherever it lies
+ * in an array. Sums over n values (norms, softmax) run in eight f64 lanes, lane i taking the
+ * values i, i + 8, ... in ascending order, added up as ((0+1)+(2+3))+((4+5)+(6+7)). A score of
+ * attention is a sum in eight f32 lanes of the same shape; a running sum takes the tile's 64
+ * weights in eight lanes (position mod 8, invisible ones weigh 0); values are added position by
+ * position, ascending. None of it depends on nq, on neighbours or on alignment. Thread rule: any
+ * thread, on disjoint outputs. */
 #ifndef KERNELS_OPS_H
 #define KERNELS_OPS_H
 

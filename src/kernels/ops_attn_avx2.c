@@ -1,6 +1,7 @@
-/* Attention over one tile of 64 positions, AVX2 + FMA + F16C version. Knows no sequence, no page, no mask but a
- * range per query. Orders as in ops.h: which queries stand together, and how many, chooses only which
- * registers hold them. What lies at positions no query sees is never added, so it may be anything. Pure. */
+/* Attention over one tile of 64 positions, AVX2 + FMA + F16C version. Knows no sequence, no
+ * page, no mask but a range per query. Orders as in ops.h: which queries stand together, and how
+ * many, chooses only which registers hold them. What lies at positions no query sees is never
+ * added, so it may be anything. Pure. */
 #include "ops.h"
 
 #if defined(__x86_64__)
@@ -161,7 +162,8 @@ INLINE __m256 visible(int32_t j0, int32_t lo, int32_t hi)
     return _mm256_castsi256_ps(_mm256_andnot_si256(low, high));
 }
 
-/* Scores to weights: running maximum and sum of one query. Returns the factor of what was summed so far. */
+/* Scores to weights: running maximum and sum of one query. Returns the factor of what was summed
+ * so far. */
 OPS_AVX2 static float weights_make(float *s, int32_t lo, int32_t hi, float softcap, float *m,
                                    float *l)
 {

@@ -1,5 +1,6 @@
-/* Attention over one tile of 64 positions, portable version, and the scratch that every tier needs. Knows no
- * sequence, no page, no mask but a range per query. Orders as in ops.h. Pure; any thread. */
+/* Attention over one tile of 64 positions, portable version, and the scratch that every tier
+ * needs. Knows no sequence, no page, no mask but a range per query. Orders as in ops.h. Pure;
+ * any thread. */
 #include "ops.h"
 
 #include <assert.h>
@@ -16,7 +17,8 @@ static int32_t up8(int32_t n)
     return (n + 7) / 8 * 8;
 }
 
-/* Weights of every query, and whichever is larger: eight whole key rows, or 64 rows of 64 value columns. */
+/* Weights of every query, and whichever is larger: eight whole key rows, or 64 rows of 64 value
+ * columns. */
 size_t attn_scratch_bytes(int32_t dk, int32_t dv, int32_t nq)
 {
     (void)dv;
@@ -65,7 +67,8 @@ static float dot(const float *q, const float *k, int32_t n)
            ((lane[4] + lane[5]) + (lane[6] + lane[7]));
 }
 
-/* Scores to weights: running maximum and sum of one query. Returns the factor of what was summed so far. */
+/* Scores to weights: running maximum and sum of one query. Returns the factor of what was summed
+ * so far. */
 static float weights_make(float *s, int32_t lo, int32_t hi, float softcap, float *m, float *l)
 {
     float max = *m;

@@ -1,6 +1,6 @@
-/* AVX2 + FMA + F16C versions of everything but products and attention. Same orders as the portable ones (ops.h);
- * fused multiply-adds make single results differ from those by rounding. Pure; any thread on disjoint
- * outputs. Called only where the processor has all three. */
+/* AVX2 + FMA + F16C versions of everything but products and attention. Same orders as the
+ * portable ones (ops.h); fused multiply-adds make single results differ from those by rounding.
+ * Pure; any thread on disjoint outputs. Called only where the processor has all three. */
 #include "ops.h"
 
 #if defined(__x86_64__)

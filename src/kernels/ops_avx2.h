@@ -1,5 +1,6 @@
-/* Eight floats at a time: masks for ends of arrays, exp and tanh, shared by the AVX2 files of ops. The ends go
- * through the same instructions as the rest, with zeros for what is not there. x86-64 only. */
+/* Eight floats at a time: masks for ends of arrays, exp and tanh, shared by the AVX2 files of
+ * ops. The ends go through the same instructions as the rest, with zeros for what is not there.
+ * x86-64 only. */
 #ifndef KERNELS_OPS_AVX2_H
 #define KERNELS_OPS_AVX2_H
 

@@ -1,14 +1,16 @@
-/* exp, tanh and the normal distribution as polynomials: the constants every tier shares, and the portable
- * forms. Relative error at most 2e-7 (tests/unit/kernels/test_ops.c). Branch-free, so that a compiler may
- * run them in vectors; no libm, so that results do not move with its version. Pure. */
+/* exp, tanh and the normal distribution as polynomials: the constants every tier shares, and the
+ * portable forms. Relative error at most 2e-7 (tests/unit/kernels/test_ops.c). Branch-free, so
+ * that a compiler may run them in vectors; no libm, so that results do not move with its
+ * version. Pure. */
 #ifndef KERNELS_OPS_MATH_H
 #define KERNELS_OPS_MATH_H
 
 #include <stdint.h>
 #include <string.h>
 
-/* exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2)/2, exp(r) = 1 + r + r^2 P(r). P by Chebyshev
- * interpolation of (exp(r) - 1 - r) / r^2 on the interval; error 1.1e-8 before rounding. */
+/* exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2)/2, exp(r) = 1 + r + r^2 P(r). P by
+ * Chebyshev interpolation of (exp(r) - 1 - r) / r^2 on the interval; error 1.1e-8 before
+ * rounding. */
 #define EXP_LOG2E      1.44269504f
 #define EXP_LN2_HI     0.693359375f /* 9 bits set: n * this is exact */
 #define EXP_LN2_LO     (-2.12194440e-4f)
@@ -27,8 +29,8 @@
 #define GELU_SQRT_2_PI 0.797884561f
 #define GELU_CUBE      0.044715f
 
-/* Upper tail of the normal distribution: for x >= 0, 1 - Phi(x) = exp(-x^2/2) t Q(t), t = 1/(1 + 0.35 x).
- * Q by Chebyshev interpolation; relative error 4e-8 before rounding for x up to 14. */
+/* Upper tail of the normal distribution: for x >= 0, 1 - Phi(x) = exp(-x^2/2) t Q(t), t = 1/(1 +
+ * 0.35 x). Q by Chebyshev interpolation; relative error 4e-8 before rounding for x up to 14. */
 #define TAIL_T  0.35f
 #define TAIL_Q0 0.13961870968341827f
 #define TAIL_Q1 0.13991229236125946f

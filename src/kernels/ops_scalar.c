@@ -1,5 +1,6 @@
-/* Portable versions of everything but products and attention: the reference that every other tier is tested
- * against. Owns no state; knows no layer. Orders as in ops.h. Pure; any thread on disjoint outputs. */
+/* Portable versions of everything but products and attention: the reference that every other
+ * tier is tested against. Owns no state; knows no layer. Orders as in ops.h. Pure; any thread on
+ * disjoint outputs. */
 #include "ops.h"
 
 #include <math.h>
@@ -106,7 +107,7 @@ static void gated_scalar(enum act_fn f, const float *g, const float *u, float *h
     case ACTFN_RELU2:
         GATED(x < 0 ? 0.0f : x * x)
         break;
-    case ACTFN_SWIGLU_OAI: /* gate capped at 7, up clamped to +-7 and moved by 1, sigmoid(1.702 gate) */
+    case ACTFN_SWIGLU_OAI: /* gate up to 7, up within 7 and moved by 1, sigmoid(1.702 gate) */
         for (int32_t i = 0; i < n; i++) {
             float x = g[i] > 7.0f ? 7.0f : g[i];
             float y = x / (1.0f + ops_exp(-1.702f * x));
@@ -158,8 +159,9 @@ static void rope_scalar(float *x, int32_t n_heads, int32_t head_dim, int32_t off
     }
 }
 
-/* A block of 32 as GGUF's Q8_0: half scale, 32 int8 (docs/formats.md). The quotients are taken with the scale as
- * stored, so that its own rounding costs nothing; a value beyond the largest half saturates. */
+/* A block of 32 as GGUF's Q8_0: half scale, 32 int8 (docs/formats.md). The quotients are taken
+ * with the scale as stored, so that its own rounding costs nothing; a value beyond the largest
+ * half saturates. */
 static void q8_store(const float *x, uint8_t *dst, int32_t n)
 {
     float max = 0;

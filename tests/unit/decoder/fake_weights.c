@@ -1,4 +1,5 @@
-/* See fake_weights.h. Aborts through cmocka when the decoder breaks the order that weights.h asks for. */
+/* See fake_weights.h. Aborts through cmocka when the decoder breaks the order that weights.h
+ * asks for. */
 #include "fake_weights.h"
 
 #include <setjmp.h>

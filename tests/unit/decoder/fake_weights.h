@@ -1,5 +1,6 @@
-/* A test double of weights/weights.h over plain memory. It keeps the promises of that header and not one more: views are cut
- * into pieces, a view is overwritten when its life ends, experts come in any order, and any call can be made to fail. */
+/* A test double of weights/weights.h over plain memory. It keeps the promises of that header and
+ * not one more: views are cut into pieces, a view is overwritten when its life ends, experts
+ * come in any order, and any call can be made to fail. */
 #ifndef TESTS_DECODER_FAKE_WEIGHTS_H
 #define TESTS_DECODER_FAKE_WEIGHTS_H
 

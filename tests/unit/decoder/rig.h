@@ -23,8 +23,8 @@ struct rig {
 void rig_open(struct rig *r, const struct model *m, struct weights *w, const struct how *h,
               int32_t context, int32_t n_seq);
 void rig_close(struct rig *r);
-/* Opens a rig, evaluates ids from position 0 and writes the logits asked for to their rows; others' tokens come from
- * `seed`. Allocations during passes fail the test. */
+/* Opens a rig, evaluates ids from position 0 and writes the logits asked for to their rows;
+ * others' tokens come from `seed`. Allocations during passes fail the test. */
 void evaluate(const struct model *m, struct weights *w, const struct how *h, const int32_t *ids,
               int32_t n, float *logits);
 

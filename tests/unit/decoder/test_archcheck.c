@@ -1,6 +1,7 @@
-/* Tiny random models of every architecture that runs, written with the logits they must give by ../shared/data/archcheck
- * (numpy, float64, straight from the formulas): model files through src/model, weights through the test double, logits
- * within 1e-5 relative L2 per token. Skipped where that folder, python3 or numpy is absent. */
+/* Tiny random models of every architecture that runs, written with the logits they must give by
+ * ../shared/data/archcheck (numpy, float64, straight from the formulas): model files through
+ * src/model, weights through the test double, logits within 1e-5 relative L2 per token. Skipped
+ * where that folder, python3 or numpy is absent. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

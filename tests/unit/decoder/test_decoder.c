@@ -1,5 +1,6 @@
-/* The decoder on small models made in memory: against a reference in double precision, and against itself: width, threads,
- * company, pieces, order of experts, forks and failures never change a token's logits. */
+/* The decoder on small models made in memory: against a reference in double precision, and
+ * against itself: width, threads, company, pieces, order of experts, forks and failures never
+ * change a token's logits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -150,7 +151,8 @@ static void test_reference(void **state)
                                       .kernels = kernels_tier(tier)};
                 evaluate(&t->m, t->w, &h, ids, LONG, got);
                 const double d = distance(got, want, LONG, V);
-                /* Halves carry 11 bits, Q8_0 about 7; a choice of experts may then flip in a model of noise. */
+                /* Halves carry 11 bits, Q8_0 about 7; a choice of experts may then flip in a
+                 * model of noise. */
                 const double bound = kv == KV_F32 ? 1e-5 : kv == KV_F16 ? 2e-2 : 2e-1;
                 if (specs[i].experts && kv != KV_F32)
                     continue;
@@ -232,7 +234,7 @@ static void identity_of(const struct tiny_spec *s, uint64_t seed, int kv)
             .width = 1, .threads = 1, .kv = (enum kv_type)kv, .kernels = kernels_tier(tier)};
         const bool best = kernels_tier(tier + 1) == NULL;
         if (!best && (tier > 0 || seed % 4 != 0 || s->format != FORMAT_F32))
-            continue; /* the same decoder: the best tier for all models, the portable one for some */
+            continue; /* the best tier for all models, the portable one for some */
         fake_behave(t->w, (struct fake_behaviour){0});
         evaluate(&t->m, t->w, &h, ids, LONG, want);
         for (size_t i = 0; i < floats; i++)
@@ -468,7 +470,8 @@ static void test_usage(void **state)
     tiny_close(t);
 }
 
-/* A matrix whose shape is not what the layers say is refused by name, before any memory is taken. */
+/* A matrix whose shape is not what the layers say is refused by name, before any memory is
+ * taken. */
 static void test_shapes(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* Pages of attention state: the closed formula, content through forks, copies and cuts, windows, exhaustion. Content is
- * checked against a plain array per sequence that a page never touches. */
+/* Pages of attention state: the closed formula, content through forks, copies and cuts, windows,
+ * exhaustion. Content is checked against a plain array per sequence that a page never touches. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,8 +59,8 @@ static void test_formula(void **state)
     (void)state;
     /* Page: one line of 64 bytes, then per kv head 64 keys and 64 values of 4 bytes each (F32). */
     const uint64_t p0 = 64 + 2 * 64 * 8 * 4, p2 = 64 + 64 * 8 * 4, p4 = 64 + 3 * 64 * 12 * 4;
-    /* Context 1000 = 16 pages. Window w, width 32 and the slack of 64 span w - 1 + 64 + 32 positions, which touch
-     * at most this many pages: 100: 195 -> 5; 1: 96 -> 3; 64: 159 -> 4. */
+    /* Context 1000 = 16 pages. Window w, width 32 and the slack of 64 span w - 1 + 64 + 32
+     * positions, which touch at most this many pages: 100: 195 -> 5; 1: 96 -> 3; 64: 159 -> 4. */
     assert_true(state_bytes(&model, KV_F32, 1000, 32, 1) == 16 * p0 + 5 * p0 + 3 * p2 + 4 * p4);
     assert_true(state_bytes(&model, KV_F32, 1000, 32, 7) ==
                 7 * (16 * p0 + 5 * p0 + 3 * p2 + 4 * p4));
@@ -123,7 +123,8 @@ static void pair_check(const struct pair *p)
         }
 }
 
-/* One pass: room, rows written at the new positions while the old visible ones are still there, commit. */
+/* One pass: room, rows written at the new positions while the old visible ones are still there,
+ * commit. */
 static int pair_extend(struct pair *p, int32_t n)
 {
     int rc = state_reserve(p->seq, n, NULL);
@@ -170,7 +171,8 @@ static void test_fill(void **state)
         }
 }
 
-/* Random lives of three sequences with forks and cuts, in a pool of exactly three sequences' bytes. */
+/* Random lives of three sequences with forks and cuts, in a pool of exactly three sequences'
+ * bytes. */
 static void test_lives(void **state)
 {
     (void)state;

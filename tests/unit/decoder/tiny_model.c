@@ -26,7 +26,8 @@ static void put_half(uint8_t *p, double x)
     memcpy(p, &h, 2);
 }
 
-/* Random values of about `size`; blocks of quantised formats get random levels and a scale that fits. */
+/* Random values of about `size`; blocks of quantised formats get random levels and a scale that
+ * fits. */
 static void part_fill(const struct part *p, uint8_t *bytes, double size)
 {
     const struct format_info *f = format_info((uint32_t)p->format);

@@ -1,5 +1,6 @@
-/* Small models made in memory from a list of switches, with random weights, and what they compute in double precision,
- * written straight from the formulas (../shared/MODELS.md part 1; docs/architectures.md). */
+/* Small models made in memory from a list of switches, with random weights, and what they
+ * compute in double precision, written straight from the formulas (../shared/MODELS.md part 1;
+ * docs/architectures.md). */
 #ifndef TESTS_DECODER_TINY_MODEL_H
 #define TESTS_DECODER_TINY_MODEL_H
 

@@ -1,4 +1,5 @@
-/* What a tiny model computes, in double precision: whole sequence at once, no pages, no tiles, no pieces. */
+/* What a tiny model computes, in double precision: whole sequence at once, no pages, no tiles,
+ * no pieces. */
 #include "tiny_model.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* The operations of ops.h against their formulas in double precision, every tier against the portable one, and the law:
- * a value's result does not depend on where it lies in an array. */
+/* The operations of ops.h against their formulas in double precision, every tier against the
+ * portable one, and the law: a value's result does not depend on where it lies in an array. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -277,7 +277,8 @@ static void check_kv_store(const struct kernels *k)
                 double max = 0;
                 for (int32_t j = i / 32 * 32; j < n && j < i / 32 * 32 + 32; j++)
                     max = fabs(x[j]) > max ? fabs(x[j]) : max;
-                /* half an ulp of a half; half a step of 1/127 of the largest, and its scale's rounding */
+                /* half an ulp of a half; half a step of 1/127 of the largest, and its scale's
+                 * rounding */
                 double bound = t == KV_F32   ? 0
                                : t == KV_F16 ? fabs(x[i]) * 0x1p-11
                                              : max / 127 * 0.55;

@@ -27,15 +27,18 @@
 #define KEY_LENGTH     UINT64_C(65535) /* the specification's own limit */
 #define NAME_LENGTH    UINT64_C(63)
 #define ALIGNMENT_MOST (UINT64_C(1) << 20)
-#define HELD_STRING    UINT64_C(4096)
-#define HELD_TOTAL     (UINT64_C(8) << 20)
+#define STEPS_MOST                                                                                 \
+    (UINT64_C(1) << 25) /* strings and bools in arrays, each of which has to be looked at */
+#define HELD_STRING UINT64_C(4096)
+#define HELD_TOTAL  (UINT64_C(8) << 20)
 
 struct header { /* the parse in progress */
     struct gguf *g;
     struct gguf_names *names;
     struct arena *arena;
     struct file_cursor cur;
-    uint64_t held; /* bytes of strings held */
+    uint64_t held;  /* bytes of strings held */
+    uint64_t steps; /* array elements looked at one by one */
     bool allow_foreign;
     struct leat_error *e;
 };
@@ -253,6 +256,12 @@ static int walk_array(struct header *h, const struct gguf_kv *kv, const char *ke
     uint64_t size = gguf_type_bytes(kv->elem), bytes;
     int rc;
 
+    if ((size == 0 || kv->elem == GGUF_BOOL) && kv->count > STEPS_MOST - h->steps)
+        return bad(h, LEAT_ERR_UNSUPPORTED,
+                   "key '%s': %llu elements are too many; the arrays of a file may hold %llu "
+                   "strings and bools in all",
+                   key, ULL(kv->count), ULL(STEPS_MOST));
+    h->steps += size == 0 || kv->elem == GGUF_BOOL ? kv->count : 0;
     if (kv->elem == GGUF_BOOL) {
         for (uint64_t left = kv->count, at = 0; left > 0;) {
             unsigned char b[512];

@@ -9,7 +9,7 @@
 #include "name_index.h"
 
 #define INDEX_BYTES  (UINT64_C(128) << 20)
-#define ENTRIES_MOST 1000000
+#define ENTRIES_MOST 350000
 #define FILES_MOST   4096
 #define NAME_MOST    1024
 

@@ -11,12 +11,13 @@
 #include "../base/json_pull.h"
 #include "../kernels/format.h"
 
-#define HEADER_MOST  UINT64_C(100000000) /* the reference reader's limit */
-#define TENSORS_MOST 1000000
-#define NAME_MOST    1024
-#define META_MOST    4096
-#define STRING_MOST  ((size_t)16 << 20)
-#define META_SHOWN   4096 /* bytes of a metadata value that are kept */
+#define HEADER_MOST UINT64_C(100000000) /* the reference reader's limit */
+#define TENSORS_MOST                                                                               \
+    350000 /* twice the largest model known; bounds what a hostile header can ask for */
+#define NAME_MOST   1024
+#define META_MOST   4096
+#define STRING_MOST ((size_t)16 << 20)
+#define META_SHOWN  4096 /* bytes of a metadata value that are kept */
 
 struct dtype {
     const char *name;

@@ -26,6 +26,9 @@
 /* The KV cache may take a quarter of what is left above the smallest weights before a free context
  * shrinks. */
 #define KV_SHARE 4
+/* Rows of logits beyond one per sequence are only worth what nobody misses; evaluation is faster
+ * with them. */
+#define LOGITS_SPARE (UINT64_C(1) << 20)
 /* The default ceiling leaves a quarter of what is available to everybody else. */
 #define DEFAULT_NUMERATOR   3
 #define DEFAULT_DENOMINATOR 4
@@ -137,27 +140,45 @@ static int32_t wanted_context(const struct budget_costs *c, const struct budget_
     return c->n_ctx_train > 0 && c->n_ctx_train < CONTEXT_WANTED ? c->n_ctx_train : CONTEXT_WANTED;
 }
 
+static int32_t least_logits(const struct budget_ask *ask)
+{
+    if (ask->max_logits > 0)
+        return ask->max_logits;
+    return ask->max_logits == BUDGET_LOGITS_SPARE ? ask->n_seq : 1;
+}
+
 static int smallest(const struct budget_costs *c, const struct budget_ask *ask, struct choice *x,
                     struct leat_error *e)
 {
     int32_t width = ask->width > 0 ? ask->width : 1;
-    int32_t logits = ask->max_logits > 0 ? ask->max_logits : 1;
-    return price(c, ask, least_context(c, ask), width, logits, x, e);
+    return price(c, ask, least_context(c, ask), width, least_logits(ask), x, e);
 }
 
-/* The most rows of logits, up to width, whose buffers stay within the share. */
-static int32_t logits_by_share(const struct budget_costs *c, uint64_t share, int32_t width)
+/* The most rows of logits, up to width, that cost no more than limit beyond the least. */
+static int32_t logits_by_limit(const struct budget_costs *c, int32_t least, int32_t width,
+                               uint64_t limit)
 {
-    int32_t lo = 1, hi = width;
+    int32_t lo = least < width ? least : width, hi = width;
+    const uint64_t base = c->logits(c->arg, lo) + c->compute(c->arg, width, lo);
     while (lo < hi) {
         int32_t mid = lo + (hi - lo + 1) / 2;
-        uint64_t more = c->compute(c->arg, mid, mid) - c->compute(c->arg, mid, 1);
-        if (sum2(c->logits(c->arg, mid), more) <= share)
+        if (sum2(c->logits(c->arg, mid), c->compute(c->arg, width, mid)) - base <= limit)
             lo = mid;
         else
             hi = mid - 1;
     }
     return lo;
+}
+
+static int32_t wanted_logits(const struct budget_costs *c, const struct budget_ask *ask,
+                             int32_t width)
+{
+    const uint64_t share = ask->ceiling_bytes / BUFFER_SHARE;
+    if (ask->max_logits > 0)
+        return ask->max_logits;
+    return logits_by_limit(
+        c, least_logits(ask), width,
+        ask->max_logits == BUDGET_LOGITS_SPARE && share > LOGITS_SPARE ? LOGITS_SPARE : share);
 }
 
 /* The longest context from least to most whose KV cache stays within limit; else least. */
@@ -186,14 +207,14 @@ static int choose(const struct budget_costs *c, const struct budget_ask *ask, st
     bool free_width = ask->width <= 0, free_logits = ask->max_logits <= 0,
          free_context = ask->context < 0;
     int32_t width = free_width ? (most < WIDTH_WANTED ? most : WIDTH_WANTED) : ask->width;
-    int32_t logits = free_logits ? logits_by_share(c, share, width) : ask->max_logits;
+    int32_t logits = wanted_logits(c, ask, width);
     int code;
 
     out->why_context = !free_context            ? "asked for"
                        : most == c->n_ctx_train ? "the length it was trained for"
                                                 : "the default";
     out->why_width = !free_width ? "asked for" : "the default";
-    if (free_width && free_logits && logits < width) {
+    if (free_width && ask->max_logits == BUDGET_LOGITS_SHARE && logits < width) {
         width = logits; /* every token wants its logits: a wider pass could not be used */
         out->why_width = "as many rows of logits as a tenth of the budget holds";
     }
@@ -219,7 +240,9 @@ static int choose(const struct budget_costs *c, const struct budget_ask *ask, st
     }
     /* The smallest choice fits, so this ends. */
     while (x->total > ceiling) {
-        if (free_context && context > least) {
+        if (ask->max_logits == BUDGET_LOGITS_SPARE && logits > least_logits(ask)) {
+            logits = least_logits(ask); /* not to be spared after all */
+        } else if (free_context && context > least) {
             context = context_by_limit(c, least, context - 1, width, above);
             out->why_context = "the budget";
         } else if (free_width && width > 1) {
@@ -228,7 +251,7 @@ static int choose(const struct budget_costs *c, const struct budget_ask *ask, st
                 logits = width;
             out->why_width = "the budget";
         } else {
-            logits /= 2; /* free: a pinned smallest choice would have been refused */
+            logits = least_logits(ask); /* a pinned smallest choice would have been refused */
         }
         if ((code = price(c, ask, context, width, logits, x, e)) < 0)
             return code;

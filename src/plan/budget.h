@@ -8,12 +8,15 @@
 #define BUDGET_AUTO UINT64_MAX
 #define BUDGET_ROWS ROW_COUNT
 
+#define BUDGET_LOGITS_SHARE (-1) /* as many rows as a tenth of the budget holds: evaluation */
+#define BUDGET_LOGITS_SPARE (-2) /* one for each sequence, more while they cost next to nothing */
+
 struct budget_ask {         /* what was asked; -1 or BUDGET_AUTO = free to choose */
     uint64_t ceiling_bytes; /* the hard ceiling on what is held; UINT64_MAX = none */
     uint64_t process_bytes; /* VmRSS of the process beside the model, and what it will grow by */
     uint64_t model_bytes, tokenizer_bytes; /* held already */
     int32_t context, width, threads, lanes, n_seq;
-    int32_t max_logits; /* rows of logits per pass; -1 = as many as a tenth of the budget allows */
+    int32_t max_logits; /* rows of logits per pass, or one of the two below */
     uint64_t resident_bytes, expert_cache_bytes; /* less than what must be there means that */
     enum kv_type kv;
 };

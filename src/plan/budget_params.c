@@ -98,9 +98,9 @@ const struct param budget_params[] = {
     {.key = "logit_rows",
      .label = "Rows of logits",
      .group = "Memory",
-     .help = "Tokens of one pass that can give logits. Unset: one per session; auto: as many as a "
-             "tenth of the budget holds, "
-             "which evaluation likes.",
+     .help = "Tokens of one pass that can give logits. Unset: one per session, more while they "
+             "take less "
+             "than 1 MiB; auto: as many as a tenth of the budget holds, which evaluation likes.",
      .type = PARAM_INT,
      .level = PARAM_ADVANCED,
      .scope = PARAM_SESSION,
@@ -127,7 +127,7 @@ bool budget_ask_read(const struct param_set *s, struct budget_ask *ask)
     ask->context = int_or(params_get(s, "context"), -1);
     ask->width = int_or(params_get(s, "ubatch"), -1);
     ask->n_seq = (int32_t)params_get(s, "sessions")->i;
-    ask->max_logits = !rows->set ? ask->n_seq : int_or(rows, -1);
+    ask->max_logits = !rows->set ? BUDGET_LOGITS_SPARE : int_or(rows, BUDGET_LOGITS_SHARE);
     ask->resident_bytes = size_or_auto(params_get(s, "resident"));
     ask->expert_cache_bytes = size_or_auto(params_get(s, "expert_cache"));
     if (memory->is_auto)

@@ -119,7 +119,9 @@ static struct budget_ask random_ask(const struct figures *f)
     if (below(3) == 0)
         a.width = (int32_t)scale(2048);
     if (below(3) == 0)
-        a.max_logits = below(2) ? -1 : (int32_t)(1 + below(64));
+        a.max_logits = below(3) ? -(int32_t)(1 + below(2)) : (int32_t)(1 + below(64));
+    if (below(3) == 0)
+        a.n_seq = 1 + (int32_t)below(64);
     if (below(4) == 0)
         a.resident_bytes = below(f->resident_all + MIB);
     if (f->experts_all && below(4) == 0)
@@ -170,6 +172,12 @@ static void check_granted(const struct figures *f, const struct budget_costs *c,
     }
     assert_true(b->width >= 1 && (a->width > 0 || b->width <= 512));
     assert_true(b->max_logits >= 1 && b->max_logits <= b->width);
+    if (a->max_logits == BUDGET_LOGITS_SPARE) {
+        int32_t rows = a->n_seq < b->width ? a->n_seq : b->width;
+        assert_true(b->max_logits >= rows);
+        assert_true(b->row[ROW_LOGITS] + b->row[ROW_COMPUTE] <=
+                    fig_logits(f, rows) + fig_compute(f, b->width, rows) + MIB);
+    }
     assert_true(a->max_logits < 1 ||
                 b->max_logits == (a->max_logits < b->width ? a->max_logits : b->width));
     /* weights */
@@ -353,7 +361,7 @@ static void test_parameter_rows(void **state)
     assert_int_equal(params_open(&s, tables, counts, 1, NULL), 0);
     assert_false(budget_ask_read(&s, &a));
     assert_true(a.ceiling_bytes == 77 && a.context == -1 && a.width == -1 && a.n_seq == 1 &&
-                a.max_logits == 1);
+                a.max_logits == BUDGET_LOGITS_SPARE);
     assert_true(a.resident_bytes == BUDGET_AUTO && a.expert_cache_bytes == BUDGET_AUTO);
     params_set(&s, "memory", "2G", "api", NULL);
     params_set(&s, "context", "100", "api", NULL);
@@ -362,10 +370,13 @@ static void test_parameter_rows(void **state)
     params_set(&s, "resident", "0", "api", NULL);
     assert_true(budget_ask_read(&s, &a));
     assert_true(a.ceiling_bytes == 2048 * MIB && a.context == 100 && a.width == 7 && a.n_seq == 5 &&
-                a.max_logits == 5 && a.resident_bytes == 0);
+                a.max_logits == BUDGET_LOGITS_SPARE && a.resident_bytes == 0);
     params_set(&s, "logit_rows", "auto", "api", NULL);
     budget_ask_read(&s, &a);
-    assert_int_equal(a.max_logits, -1);
+    assert_int_equal(a.max_logits, BUDGET_LOGITS_SHARE);
+    params_set(&s, "logit_rows", "9", "api", NULL);
+    budget_ask_read(&s, &a);
+    assert_int_equal(a.max_logits, 9);
     params_close(&s);
 }
 

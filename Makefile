@@ -17,7 +17,7 @@ export PYTHON
 .PHONY: all deps demo check check-all bench install clean
 
 all: deps $(BUILD)/build.ninja
-	@ninja -C $(BUILD)
+	@ninja -C $(BUILD) leat
 
 deps:
 	@tools/install-deps build

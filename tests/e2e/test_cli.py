@@ -1,5 +1,5 @@
 """The program from outside: commands, flags, exit statuses, what goes where. Models are made on the way or come from the shared test data."""
-import json, math, os, re, signal, subprocess, sys, time
+import json, math, os, re, shutil, signal, subprocess, sys, time
 import numpy as np
 import pytest
 from conftest import LEAT, ROOT, data_path, leat, leat_json
@@ -341,6 +341,59 @@ def test_full_disk_is_said(model):
     with open('/dev/full', 'w') as full:
         p = subprocess.run([LEAT, 'run', model, '-p', 'hello', '-n', '5'], stdout=full, stderr=subprocess.PIPE)
     assert p.returncode == 1 and b'No space left' in p.stderr
+
+
+def test_storage_that_fails_in_the_middle(make_model, tmp_path):
+    """What was generated stands, finish_reason says error, and the error object says why."""
+    m = str(tmp_path / 'model.gguf')
+    for extra in ([], ['--json']):
+        shutil.copy(make_model('small-llama'), m)
+        p = start('run', m, '-p', 'hello', '-c', '100000', *GREEDY, '--resident', '0', *extra)
+        busy(p, 0.5)
+        if not extra:
+            assert os.read(p.stdout.fileno(), 1)
+        os.truncate(m, os.path.getsize(m) // 2)
+        out, err = p.communicate(timeout=30)
+        assert p.returncode == 1
+        if extra:
+            r, e = json.loads(out), json.loads(err)['error']
+            assert r['finish_reason'] == 'error' and e['code'] == 'file' and 'model.gguf' in e['message']
+        else:
+            assert err.startswith(b'leat: ') and b'model.gguf' in err
+
+
+# ---- a terminal ----
+
+def on_terminal(*args, timeout=60):
+    """Runs the program with standard error on a terminal; gives (stdout, what the terminal got)."""
+    master, slave = os.openpty()
+    p = subprocess.Popen([LEAT, *map(str, args)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=slave)
+    os.close(slave)
+    shown = b''
+    while True:
+        try:
+            got = os.read(master, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not got:
+            break
+        shown += got
+    os.close(master)
+    out = p.stdout.read()
+    assert p.wait(timeout=timeout) == 0
+    return out.decode(), shown.decode()
+
+
+def test_progress_on_a_terminal(make_model):
+    m = make_model('small-llama')
+    ids = ' '.join(str(3 + i * 37 % 4000) for i in range(1500))
+    args = ['run', m, '--tokens', ids, '-c', '1600', '-n', '4', '-t', '1', '-b', '16', *GREEDY]
+    out, shown = on_terminal(*args)
+    assert 'leat: dense weights in memory' in shown  # one line says how
+    steps = [int(x) for x in re.findall(r'\rprompt: (\d+) of 1500 tokens', shown)]
+    assert len(steps) > 2 and steps == sorted(steps) and steps[-1] > steps[0]
+    assert shown.endswith('\r\x1b[K')  # and nothing of it stays
+    assert out == leat(*args, check=0).stdout
 
 
 # ---- statistics ----

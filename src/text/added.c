@@ -1,5 +1,5 @@
-/* Search for added tokens. Rules of lstrip, rstrip and single_word: Hugging Face tokenizers, added vocabulary.
- * Pure; any thread. */
+/* Search for added tokens. Rules of lstrip, rstrip and single_word: Hugging Face tokenizers, added
+ * vocabulary. Pure; any thread. */
 #include "added.h"
 
 #include <assert.h>

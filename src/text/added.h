@@ -1,5 +1,6 @@
-/* Tokens that are cut out of a text before anything else: a set of spellings, searched leftmost and longest first. The
- * set is a sorted list walked like a trie, so it costs 16 bytes a token. Immutable after added_sort. */
+/* Tokens that are cut out of a text before anything else: a set of spellings, searched leftmost and
+ * longest first. The set is a sorted list walked like a trie, so it costs 16 bytes a token.
+ * Immutable after added_sort. */
 #ifndef TEXT_ADDED_H
 #define TEXT_ADDED_H
 

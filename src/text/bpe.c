@@ -179,7 +179,8 @@ static int merge_all(const struct bpe *b, struct bpe_work *w, const char *piece,
         int32_t at = (int32_t)(uint32_t)m.key;
         struct bpe_symbol *l = &w->symbol[at];
         struct bpe_merge now;
-        /* A neighbour may have changed since: the entry stands if the pair still makes that token. */
+        /* A neighbour may have changed since: the entry stands if the pair still makes that token.
+         */
         if (l->len == 0 || !merge_of(b, w, piece, at, &now) || now.result != m.result)
             continue;
         struct bpe_symbol *r = &w->symbol[l->next];

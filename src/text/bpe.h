@@ -1,7 +1,7 @@
-/* Merging the characters of one piece of text into tokens: byte-pair encoding by the rank of merge rules, or
- * SentencePiece's by the score of the joined token. O(n log n) in the length of a piece.
- * Knows no file format, no special tokens and no splitting rules. Immutable after bpe_prepare; scratch is
- * the caller's. */
+/* Merging the characters of one piece of text into tokens: byte-pair encoding by the rank of merge
+ * rules, or SentencePiece's by the score of the joined token. O(n log n) in the length of a piece.
+ * Knows no file format, no special tokens and no splitting rules. Immutable after bpe_prepare;
+ * scratch is the caller's. */
 #ifndef TEXT_BPE_H
 #define TEXT_BPE_H
 
@@ -22,9 +22,10 @@ struct bpe {
     uint32_t pair_mask;
 };
 
-/* A place where the piece may be cut: no token of the vocabulary holds these two characters side by side, so
- * no merge can ever join them, and the parts encode to the same tokens as the whole. Marks every
- * pair of neighbours of the vocabulary in a bit table; call when pieces can be long (no splitting before). */
+/* A place where the piece may be cut: no token of the vocabulary holds these two characters side by
+ * side, so no merge can ever join them, and the parts encode to the same tokens as the whole. Marks
+ * every pair of neighbours of the vocabulary in a bit table; call when pieces can be long (no
+ * splitting before). */
 int bpe_prepare_cuts(struct bpe *b, struct arena *a, struct leat_error *e);
 
 struct bpe_symbol {

@@ -122,8 +122,8 @@ size_t detokenizer_feed(struct detokenizer *d, int32_t id, char *dst, size_t cap
 {
     size_t most = tokenizer_longest(d->t);
     assert(cap >= 8 + most);
-    /* The raw bytes stand at the far end of dst; whole characters move to its front, where even three bytes
-     * for each of theirs cannot catch up with them. */
+    /* The raw bytes stand at the far end of dst; whole characters move to its front, where even
+     * three bytes for each of theirs cannot catch up with them. */
     size_t room = (most - 8) / 3 + sizeof d->held;
     char *raw = dst + cap - room;
     size_t n = (size_t)d->n_held;

@@ -1,4 +1,5 @@
-/* Trees of small JSON values, and the pull reader's view of a file. Knows no tokenizer. One thread. */
+/* Trees of small JSON values, and the pull reader's view of a file. Knows no tokenizer. One thread.
+ */
 #include "json_tree.h"
 
 #include <inttypes.h>

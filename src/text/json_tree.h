@@ -1,5 +1,6 @@
-/* A small JSON value as a tree, read by the strict pull reader: the parts of tokenizer.json that say how, not the
- * vocabulary. Lives in a caller's arena. Duplicate keys are refused. Built by one thread. */
+/* A small JSON value as a tree, read by the strict pull reader: the parts of tokenizer.json that
+ * say how, not the vocabulary. Lives in a caller's arena. Duplicate keys are refused. Built by one
+ * thread. */
 #ifndef TEXT_JSON_TREE_H
 #define TEXT_JSON_TREE_H
 

@@ -1,6 +1,6 @@
-/* The steps of a normalizer. Unicode's decompositions and compositions come from utf8proc, one stretch of
- * non-ASCII text at a time; the ordering of marks is our own, because a long run of them must not take quadratic
- * time. Pure but for the caller's scratch. */
+/* The steps of a normalizer. Unicode's decompositions and compositions come from utf8proc, one
+ * stretch of non-ASCII text at a time; the ordering of marks is our own, because a long run of them
+ * must not take quadratic time. Pure but for the caller's scratch. */
 #include "normalize.h"
 
 #include <assert.h>
@@ -57,7 +57,8 @@ static unsigned combining_class(int32_t c)
     return (unsigned)utf8proc_get_property(c)->combining_class & 255;
 }
 
-/* Canonical ordering (Unicode 15, definition D108): each run of marks in stable order of its classes. */
+/* Canonical ordering (Unicode 15, definition D108): each run of marks in stable order of its
+ * classes. */
 static int order_marks(struct normalize_work *w, size_t n, struct leat_error *e)
 {
     int rc = points_reserve(w, 2 * n, e); /* the second half is room for sorting */
@@ -127,7 +128,8 @@ static int normal_form_stretch(struct normalize_work *w, const char *text, size_
     return rc;
 }
 
-/* ASCII is its own normal form, and only the one character before a stretch of others can join with it. */
+/* ASCII is its own normal form, and only the one character before a stretch of others can join with
+ * it. */
 static int normal_form(struct normalize_work *w, const char *text, size_t n,
                        utf8proc_option_t options, struct text_buf *out, struct leat_error *e)
 {

@@ -1,5 +1,5 @@
-/* Rewriting a text before it is split: the normalizer of a tokenizer, as a list of steps. Immutable after opening;
- * scratch is the caller's. Knows no vocabulary and no file format. */
+/* Rewriting a text before it is split: the normalizer of a tokenizer, as a list of steps. Immutable
+ * after opening; scratch is the caller's. Knows no vocabulary and no file format. */
 #ifndef TEXT_NORMALIZE_H
 #define TEXT_NORMALIZE_H
 
@@ -38,8 +38,8 @@ struct normalizer {
     int n;
 };
 
-/* Adds a copy of s, whose texts live as long as the normalizer; LEAT_ERR_UNSUPPORTED when there are too many. On failure
- * the caller still owns s->regex. */
+/* Adds a copy of s, whose texts live as long as the normalizer; LEAT_ERR_UNSUPPORTED when there are
+ * too many. On failure the caller still owns s->regex. */
 int normalizer_add(struct normalizer *z, const struct normalize_step *s, const char *owner,
                    struct leat_error *e);
 void normalizer_close(struct normalizer *z);

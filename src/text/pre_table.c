@@ -1,6 +1,6 @@
-/* The pre-tokenizer table. The patterns are the models' own (their tokenizer.json), the names are those of
- * llama.cpp's converter; both are listed in docs/tokenizers.md. EX is written with possessive groups, which match the
- * same text without a stack frame for each letter. Data only. */
+/* The pre-tokenizer table. The patterns are the models' own (their tokenizer.json), the names are
+ * those of llama.cpp's converter; both are listed in docs/tokenizers.md. EX is written with
+ * possessive groups, which match the same text without a stack frame for each letter. Data only. */
 #include "pre_table.h"
 
 /* clang-format off */
@@ -134,8 +134,8 @@ static const struct pre_pattern patterns[] = {
     {"LG",   {"[^\\n]+|[\\n]+", Q2}, false, false},
     {"GEM",  {"[^\\n]+|[\\n]+"}, true, false},
     {"UF",   {UF}, false, false},
-    {"CHAM", {"<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", "([\\t\\n]|    |  )", "\\p{N}",
-              "[\\p{P}!-/:-@\\[-`{-~]", G2}, false, false},
+    {"CHAM", {"<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", "([\\t\\n]|    |  )",
+              "\\p{N}", "[\\p{P}!-/:-@\\[-`{-~]", G2}, false, false},
     {"WS",   {"\\S+"}, false, true},
 };
 

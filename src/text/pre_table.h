@@ -1,5 +1,5 @@
-/* The pre-tokenizers of gpt2-type GGUF vocabularies, as data: the name in tokenizer.ggml.pre, its patterns and its
- * flags (docs/tokenizers.md). Pure. */
+/* The pre-tokenizers of gpt2-type GGUF vocabularies, as data: the name in tokenizer.ggml.pre, its
+ * patterns and its flags (docs/tokenizers.md). Pure. */
 #ifndef TEXT_PRE_TABLE_H
 #define TEXT_PRE_TABLE_H
 

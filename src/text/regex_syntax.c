@@ -1,6 +1,6 @@
-/* From Oniguruma's Ruby syntax to PCRE2's. The two share most of it; this file translates what they read
- * differently (\s \w \b \h and \v, scripts, class intersections, {,n}, bytes) and refuses by name what has no equal.
- * Sources: Oniguruma doc/RE (6.9), pcre2pattern(3). Pure; any thread. */
+/* From Oniguruma's Ruby syntax to PCRE2's. The two share most of it; this file translates what they
+ * read differently (\s \w \b \h and \v, scripts, class intersections, {,n}, bytes) and refuses by
+ * name what has no equal. Sources: Oniguruma doc/RE (6.9), pcre2pattern(3). Pure; any thread. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <ctype.h>
 #include <pcre2.h>
@@ -17,7 +17,8 @@
     "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{"     \
     "1fff}\\x{200b}-\\x{2027}"                                                                     \
     "\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
-/* Alphabetic, marks, decimal digits and connectors; the ranges are the alphabetic symbols (circled letters). */
+/* Alphabetic, marks, decimal digits and connectors; the ranges are the alphabetic symbols (circled
+ * letters). */
 #define WORD                                                                                       \
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{"     \
     "1f169}\\x{1f170}-\\x{1f189}"
@@ -143,8 +144,8 @@ static int code_escape(struct syntax *s, char letter)
     return put_code(s, c);
 }
 
-/* What is the same inside and outside a class. p stands behind the backslash. Returns 1 when done, 0 when the
- * caller must look, negative on failure; *set: it was a set of characters. */
+/* What is the same inside and outside a class. p stands behind the backslash. Returns 1 when done,
+ * 0 when the caller must look, negative on failure; *set: it was a set of characters. */
 static int escape_common(struct syntax *s, bool *set)
 {
     char c = *s->p;
@@ -266,7 +267,8 @@ static int class_members(struct syntax *s, bool *intersect)
     return 0;
 }
 
-/* [...] and its one form of intersection, A and B or A without B, which becomes a lookahead on one character. */
+/* [...] and its one form of intersection, A and B or A without B, which becomes a lookahead on one
+ * character. */
 static int class_whole(struct syntax *s)
 {
     s->p++;

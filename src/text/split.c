@@ -1,6 +1,6 @@
-/* The steps of a pre-tokenizer. A step that cuts finds matches in each piece and turns them into pieces by its
- * behaviour (names and rules: Hugging Face tokenizers, SplitDelimiterBehavior); a step that rewrites makes a new
- * text with the same pieces. Pure but for the caller's scratch. */
+/* The steps of a pre-tokenizer. A step that cuts finds matches in each piece and turns them into
+ * pieces by its behaviour (names and rules: Hugging Face tokenizers, SplitDelimiterBehavior); a
+ * step that rewrites makes a new text with the same pieces. Pure but for the caller's scratch. */
 #include "split.h"
 
 #include <assert.h>
@@ -142,7 +142,8 @@ static int mark_chars(enum split_kind kind, struct split_work *w, const char *te
     return 0;
 }
 
-/* Marks a run of digits [start, end) in groups of three counted from its end; count: characters in it. */
+/* Marks a run of digits [start, end) in groups of three counted from its end; count: characters in
+ * it. */
 static int mark_threes(struct split_work *w, const char *text, size_t start, size_t end,
                        size_t count, size_t *done, struct leat_error *e)
 {
@@ -162,8 +163,8 @@ static int mark_threes(struct split_work *w, const char *text, size_t start, siz
     return 0;
 }
 
-/* The three ways of grouping digits from the right (patterns AF, AYA and SUP of docs/tokenizers.md); as regular
- * expressions they take quadratic time on long runs. */
+/* The three ways of grouping digits from the right (patterns AF, AYA and SUP of
+ * docs/tokenizers.md); as regular expressions they take quadratic time on long runs. */
 static int mark_digit_groups(enum split_kind kind, struct split_work *w, const char *text, size_t n,
                              size_t *done, struct leat_error *e)
 {

@@ -1,6 +1,6 @@
-/* Cutting a text into the pieces that are encoded one by one: the pre-tokenizer, as a list of steps, each of which
- * works on every piece that the one before left. Immutable after opening; scratch is the caller's. Knows no vocabulary
- * and no file format. */
+/* Cutting a text into the pieces that are encoded one by one: the pre-tokenizer, as a list of
+ * steps, each of which works on every piece that the one before left. Immutable after opening;
+ * scratch is the caller's. Knows no vocabulary and no file format. */
 #ifndef TEXT_SPLIT_H
 #define TEXT_SPLIT_H
 
@@ -12,16 +12,16 @@
 enum split_kind {
     SPLIT_REGEX,
     SPLIT_STRING,
-    SPLIT_DIGITS, /* each character of Nd, Nl, No is a match */
-    SPLIT_PUNCT,  /* each punctuation character */
-    SPLIT_SPACE,  /* each white space character */
-    SPLIT_THREES, /* cuts inside runs of N so that groups of three count from the right; every piece is kept */
-    SPLIT_THREES_WORD_END, /* the same for runs of Nd before a character that is no word character */
-    SPLIT_THREES_ZERO, /* cuts at each place from which the rest of a run of Nd is a multiple of three long */
-    SPLIT_TRAILING_SPACE, /* white space at the end is a piece */
-    SPLIT_METASPACE, /* space to content, one in front by the scheme, cut before each when behaviour says so */
-    SPLIT_PREFIX_SPACE, /* a space before a piece that has none */
-    SPLIT_BYTE_LEVEL,   /* bytes to their letters; cuts nothing */
+    SPLIT_DIGITS,          /* each character of Nd, Nl, No is a match */
+    SPLIT_PUNCT,           /* each punctuation character */
+    SPLIT_SPACE,           /* each white space character */
+    SPLIT_THREES,          /* in runs of N: groups of three counted from the right */
+    SPLIT_THREES_WORD_END, /* the same in runs of Nd that no word character follows */
+    SPLIT_THREES_ZERO,     /* in runs of Nd: a cut where a multiple of three is left */
+    SPLIT_TRAILING_SPACE,  /* white space at the end is a piece */
+    SPLIT_METASPACE,       /* space to pattern, one in front by the scheme; cut says where */
+    SPLIT_PREFIX_SPACE,    /* a space before a piece that has none */
+    SPLIT_BYTE_LEVEL,      /* bytes to their letters; cuts nothing */
 };
 enum split_behaviour {
     SPLIT_ISOLATED,
@@ -69,8 +69,8 @@ struct split_work { /* zero-initialised; the owner frees it */
 };
 void split_work_free(struct split_work *w);
 
-/* *out: the text that the pieces lie in, text itself or in w; *pieces: in w. at_start: text begins where the whole
- * input begins. Both live until w's next use. */
+/* *out: the text that the pieces lie in, text itself or in w; *pieces: in w. at_start: text begins
+ * where the whole input begins. Both live until w's next use. */
 int splitter_run(const struct splitter *s, struct split_work *w, struct regex_work *rw,
                  const char *text, size_t n, bool at_start, const char **out,
                  const struct split_pieces **pieces, struct leat_error *e);

@@ -1,5 +1,6 @@
-/* Which tokens end generation (docs/tokenizers.md, end of generation). Facts: the spellings that public models use,
- * collected by llama.cpp's llama-vocab.cpp. Runs while a tokenizer is built; one thread. */
+/* Which tokens end generation (docs/tokenizers.md, end of generation). Facts: the spellings that
+ * public models use, collected by llama.cpp's llama-vocab.cpp. Runs while a tokenizer is built; one
+ * thread. */
 #include "tokenizer_internal.h"
 
 static const char *const end_spellings[] = {
@@ -27,7 +28,8 @@ static const char *const end_spellings[] = {
     "[e~[",
 };
 
-/* Of each of these families only the first that is there ends: padding, repository and file marks of fill-in-the-middle. */
+/* Of each of these families only the first that is there ends: padding, repository and file marks
+ * of fill-in-the-middle. */
 static const char *const fim_spellings[][6] = {
     {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"},
     {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"},
@@ -42,7 +44,8 @@ static int32_t find(const struct tokenizer *t, const char *spelling, bool added_
     return id;
 }
 
-/* A token found by its spelling is a control token, whatever the file calls it: it must not come out of plain text. */
+/* A token found by its spelling is a control token, whatever the file calls it: it must not come
+ * out of plain text. */
 static void end_mark(struct tokenizer *t, int32_t id)
 {
     if (id >= 0)

@@ -1,5 +1,5 @@
-/* A growing run of bytes for one call's scratch. Owns its memory; the owner frees it with text_buf_free.
- * Zero-initialised = empty. Pure; one thread per buffer. */
+/* A growing run of bytes for one call's scratch. Owns its memory; the owner frees it with
+ * text_buf_free. Zero-initialised = empty. Pure; one thread per buffer. */
 #ifndef TEXT_TEXT_BUF_H
 #define TEXT_TEXT_BUF_H
 

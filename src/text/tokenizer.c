@@ -1,5 +1,6 @@
-/* The tokenizer as others see it: life, facts, and encoding (cut out added tokens, normalise, split, merge).
- * Knows no file format. Immutable after opening: any thread, each call with scratch of its own. */
+/* The tokenizer as others see it: life, facts, and encoding (cut out added tokens, normalise,
+ * split, merge). Knows no file format. Immutable after opening: any thread, each call with scratch
+ * of its own. */
 #include "tokenizer_internal.h"
 
 #include <assert.h>
@@ -78,7 +79,8 @@ int tokenizer_finish(struct tokenizer *t, bool cuts, struct leat_error *e)
 {
     added_sort(&t->added);
     added_sort(&t->added_normalized);
-    /* The most that detokenizer_feed writes for one token: each byte may become U+FFFD, a mark its text. */
+    /* The most that detokenizer_feed writes for one token: each byte may become U+FFFD, a mark its
+     * text. */
     size_t most = t->vocab.longest;
     if (t->mark && t->mark_text_n > t->mark_n)
         most = most / t->mark_n * t->mark_text_n + most % t->mark_n;

@@ -1,6 +1,6 @@
-/* The files beside tokenizer.json in a model's folder: special tokens by name, whether they are added, which ids end
- * generation. Each is optional; one that is there must be right. Knows which key wins, not how text is encoded.
- * One thread. */
+/* The files beside tokenizer.json in a model's folder: special tokens by name, whether they are
+ * added, which ids end generation. Each is optional; one that is there must be right. Knows which
+ * key wins, not how text is encoded. One thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -254,8 +254,8 @@ static int read_member(struct reading *r, enum which which, const char *key)
     return json_skip(&r->file.pull, r->e);
 }
 
-/* The members of an object whose opening was taken. text_config, the text part of a model of several kinds of
- * input, is read like the top. */
+/* The members of an object whose opening was taken. text_config, the text part of a model of
+ * several kinds of input, is read like the top. */
 static int read_members(struct reading *r, enum which which)
 {
     struct json_pull *p = &r->file.pull;
@@ -340,7 +340,8 @@ static int named_id(const struct tokenizer *t, const char *what, const char *s, 
     return 0;
 }
 
-/* Puts id first in (or takes it from the front of) the ids before a text; for the ids behind, last. */
+/* Puts id first in (or takes it from the front of) the ids before a text; for the ids behind, last.
+ */
 static int around_set(int32_t *list, int32_t *n, int32_t id, bool wanted, bool behind)
 {
     int32_t at = behind ? *n - 1 : 0;

@@ -1,6 +1,7 @@
-/* A tokenizer from the keys of a GGUF file: tokenizer.ggml.model llama (SentencePiece BPE by scores), gpt2 (byte-level
- * BPE with a named pre-tokenizer) and gemma4 (BPE on characters); the others are refused by name.
- * Keys and defaults: docs/tokenizers.md. Reads arrays through one window each; one thread. */
+/* A tokenizer from the keys of a GGUF file: tokenizer.ggml.model llama (SentencePiece BPE by
+ * scores), gpt2 (byte-level BPE with a named pre-tokenizer) and gemma4 (BPE on characters); the
+ * others are refused by name. Keys and defaults: docs/tokenizers.md. Reads arrays through one
+ * window each; one thread. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
@@ -127,7 +128,8 @@ static int scores_read(struct load *l)
     return rc < 0 ? rc : 0;
 }
 
-/* Types by number: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte (0: not said). */
+/* Types by number: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte (0: not said).
+ */
 static int types_read(struct load *l)
 {
     static const uint8_t flags[] = {

@@ -1,5 +1,6 @@
-/* The inside of struct tokenizer, shared by the files that build it (tokenizer_gguf.c, tokenizer_json.c and its
- * parts) and those that use it (tokenizer.c, detokenizer.c). Not for other rooms. */
+/* The inside of struct tokenizer, shared by the files that build it (tokenizer_gguf.c,
+ * tokenizer_json.c and its parts) and those that use it (tokenizer.c, detokenizer.c). Not for other
+ * rooms. */
 #ifndef TEXT_TOKENIZER_INTERNAL_H
 #define TEXT_TOKENIZER_INTERNAL_H
 
@@ -50,22 +51,25 @@ struct tokenizer {
 
 /* A tokenizer with nothing in it; closed by tokenizer_close at any stage. */
 int tokenizer_new(struct ledger *l, struct tokenizer **out, struct leat_error *e);
-/* After vocabulary, flags, normalizer and pieces of bpe are there: byte tokens, cuts, lengths. cuts: pieces may be long. */
+/* After vocabulary, flags, normalizer and pieces of bpe are there: byte tokens, cuts, lengths.
+ * cuts: pieces may be long. */
 int tokenizer_finish(struct tokenizer *t, bool cuts, struct leat_error *e);
-/* Fills bpe.byte_id from tokens <0x00> .. <0xFF> and marks them TOKEN_BYTE. Returns how many there are. */
+/* Fills bpe.byte_id from tokens <0x00> .. <0xFF> and marks them TOKEN_BYTE. Returns how many there
+ * are. */
 int tokenizer_find_bytes(struct tokenizer *t);
 /* True and *byte when the spelling is <0xXX>. */
 bool tokenizer_byte_spelling(const char *s, size_t n, int *byte);
 
 /* stop_set.c: the tokens that end generation by their spelling, and ids taken from files.
- * added_only: look at added and control tokens only (a normal token of a byte-level vocabulary is text). */
+ * added_only: look at added and control tokens only (a normal token of a byte-level vocabulary is
+ * text). */
 void stop_set_by_spelling(struct tokenizer *t, bool added_only);
 void stop_set_add(struct tokenizer *t, int64_t id);
 /* After all have been added: exceptions. */
 void stop_set_finish(struct tokenizer *t);
 
-/* tokenizer_parts.c: the four objects of tokenizer.json that are rules. path: quoted, for messages. n may be NULL or
- * null. Texts are copied to t->arena. */
+/* tokenizer_parts.c: the four objects of tokenizer.json that are rules. path: quoted, for messages.
+ * n may be NULL or null. Texts are copied to t->arena. */
 int tokenizer_parse_normalizer(struct tokenizer *t, const struct json_node *n, const char *path,
                                struct leat_error *e);
 int tokenizer_parse_splitter(struct tokenizer *t, const struct json_node *n, const char *path,

@@ -1,6 +1,6 @@
-/* A tokenizer from tokenizer.json (Hugging Face tokenizers), alone or in a model's folder. The file is read twice by the
- * pull reader, once to count and once to fill, so that memory is what the vocabulary needs. Only BPE models; the others
- * are refused by name. One thread. */
+/* A tokenizer from tokenizer.json (Hugging Face tokenizers), alone or in a model's folder. The file
+ * is read twice by the pull reader, once to count and once to fill, so that memory is what the
+ * vocabulary needs. Only BPE models; the others are refused by name. One thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -166,7 +166,8 @@ static int model_member(struct load *l, const char *key, const struct json_node 
     return 0;
 }
 
-/* The model's object: vocabulary and merges by the given functions, the rest kept when first is set. */
+/* The model's object: vocabulary and merges by the given functions, the rest kept when first is
+ * set. */
 static int read_model(struct load *l, bool first, int (*vocab)(struct load *),
                       int (*merges)(struct load *))
 {
@@ -464,7 +465,8 @@ static int added_place(struct load *l, const struct token_extra *x)
     return 0;
 }
 
-/* Entries of tokenizer_config.json that tokenizer.json does not have are added, as transformers does. */
+/* Entries of tokenizer_config.json that tokenizer.json does not have are added, as transformers
+ * does. */
 static int added_place_config(struct load *l)
 {
     struct token_extra **tail = l->added_tail;

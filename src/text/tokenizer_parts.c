@@ -1,5 +1,6 @@
-/* The rules of a tokenizer.json: normalizer, pre_tokenizer, post_processor and decoder, each an object with a type or a
- * Sequence of them. What is not known is refused by name. Names and meanings: Hugging Face tokenizers 0.23. One thread. */
+/* The rules of a tokenizer.json: normalizer, pre_tokenizer, post_processor and decoder, each an
+ * object with a type or a Sequence of them. What is not known is refused by name. Names and
+ * meanings: Hugging Face tokenizers 0.23. One thread. */
 #include <stdio.h>
 
 #include "../base/utf8.h"
@@ -32,7 +33,8 @@ static void part_open(struct part *p, struct tokenizer *t, const char *path, con
     snprintf(p->owner, sizeof p->owner, "%s: %s", path, name);
 }
 
-/* Calls one for n, or for each element of the array member of a Sequence, without recursion deeper than JSON allows. */
+/* Calls one for n, or for each element of the array member of a Sequence, without recursion deeper
+ * than JSON allows. */
 static int each(struct part *p, const struct json_node *n, const char *member,
                 int (*one)(struct part *p, const struct json_node *n, const char *type))
 {
@@ -198,7 +200,8 @@ static int splitter_byte_level(struct part *p, const struct json_node *n)
     return rc < 0 ? rc : splitter_push(p, (struct split_step){.kind = SPLIT_BYTE_LEVEL});
 }
 
-/* "replacement" must be one character; prepend_scheme defaults to always, which an older add_prefix_space may turn off. */
+/* "replacement" must be one character; prepend_scheme defaults to always, which an older
+ * add_prefix_space may turn off. */
 static int metaspace_read(struct part *p, const struct json_node *n, struct split_step *s)
 {
     const struct json_node *scheme = NULL;
@@ -384,8 +387,8 @@ int tokenizer_parse_post(struct tokenizer *t, const struct json_node *n, const c
 
 /* --- decoder --- */
 
-/* What one character-for-character replacement, byte tokens and a strip at the start can say. The order
- * that all public files have is Replace, ByteFallback, Fuse, Strip; only it is accepted. */
+/* What one character-for-character replacement, byte tokens and a strip at the start can say. The
+ * order that all public files have is Replace, ByteFallback, Fuse, Strip; only it is accepted. */
 static int decoder_replace(struct part *p, const struct json_node *n)
 {
     struct tokenizer *t = p->t;

@@ -99,8 +99,8 @@ int unicode_repair(const char *text, size_t n, struct text_buf *out, struct leat
     return rc < 0 ? rc : 1;
 }
 
-/* GPT-2's encoder.py, bytes_to_unicode: printable bytes stand for themselves, the other 68 follow from
- * U+0100 in rising order. */
+/* GPT-2's encoder.py, bytes_to_unicode: printable bytes stand for themselves, the other 68 follow
+ * from U+0100 in rising order. */
 static bool byte_is_own_letter(uint32_t b)
 {
     return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255);

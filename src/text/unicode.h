@@ -16,11 +16,12 @@ bool unicode_is_mark(uint32_t c);    /* Mn, Mc, Me */
 /* Alphabetic, marks, decimal digits, connectors, joiners: \w of the regular expressions in use. */
 bool unicode_is_word(uint32_t c);
 
-/* The length of the maximal subpart (Unicode 15, section 3.9) of an ill-formed sequence at s, 1..3. */
+/* The length of the maximal subpart (Unicode 15, section 3.9) of an ill-formed sequence at s, 1..3.
+ */
 size_t unicode_bad_length(const char *s, size_t n);
 
-/* If text is well-formed UTF-8, leaves out empty and returns 0; else fills out with text in which each
- * maximal subpart is U+FFFD and returns 1. Negative on failure. */
+/* If text is well-formed UTF-8, leaves out empty and returns 0; else fills out with text in which
+ * each maximal subpart is U+FFFD and returns 1. Negative on failure. */
 int unicode_repair(const char *text, size_t n, struct text_buf *out, struct leat_error *e);
 
 /* The GPT-2 byte alphabet: every byte has one printable character. */

@@ -1,6 +1,6 @@
-/* The vocabulary: ids, spellings, kinds and scores, with a hash from spelling to id; and the merge rules of a
- * BPE, with a hash from a pair of ids to its rank. Compact, because the memory budget counts it.
- * Built by one thread, then immutable and free for all. */
+/* The vocabulary: ids, spellings, kinds and scores, with a hash from spelling to id; and the merge
+ * rules of a BPE, with a hash from a pair of ids to its rank. Compact, because the memory budget
+ * counts it. Built by one thread, then immutable and free for all. */
 #ifndef TEXT_VOCAB_H
 #define TEXT_VOCAB_H
 
@@ -28,9 +28,9 @@ struct vocab {
 /* n ids (at most VOCAB_MAX_IDS), of which count will be added with text_bytes bytes in all. */
 int vocab_open(struct vocab *v, struct arena *a, int32_t n, int32_t count, uint64_t text_bytes,
                bool scores, struct leat_error *e);
-/* id must be new and less than n. A spelling met twice finds the later id. An empty spelling is kept but never
- * found. Returns 0, or the earlier id + 1 when the spelling was there already; asserts that the sums given to
- * vocab_open hold. */
+/* id must be new and less than n. A spelling met twice finds the later id. An empty spelling is
+ * kept but never found. Returns 0, or the earlier id + 1 when the spelling was there already;
+ * asserts that the sums given to vocab_open hold. */
 int32_t vocab_add(struct vocab *v, int32_t id, const char *text, size_t len);
 
 static inline const char *vocab_text(const struct vocab *v, int32_t id, size_t *len)
@@ -44,8 +44,8 @@ static inline bool vocab_has(const struct vocab *v, int32_t id)
     return id >= 0 && id < v->n && v->at[id] != 0;
 }
 int32_t vocab_find(const struct vocab *v, const char *text, size_t len); /* -1 = none */
-/* left, right and both joined (joined holds left_n bytes of the one and right_n of the other): three
- * lookups whose memory is fetched side by side. */
+/* left, right and both joined (joined holds left_n bytes of the one and right_n of the other):
+ * three lookups whose memory is fetched side by side. */
 void vocab_find_pair(const struct vocab *v, const char *joined, size_t left_n, size_t right_n,
                      int32_t *left, int32_t *right, int32_t *both);
 

@@ -1,8 +1,8 @@
 /* A tokenizer behind a pipe, for the scripts that compare it with others: not a test by itself.
- *   encode_driver SOURCE < requests > answers
- * Request: u32 flags (enum encode_flags), u32 length, text. Answer: i32 count (or a negative code), ids (i32), u32
- * length, text decoded from the ids with special tokens shown. Little-endian. Standard error gets
- * one line of load time and memory. */
+ * encode_driver SOURCE < requests > answers Request: u32 flags (enum encode_flags), u32 length,
+ * text. Answer: i32 count (or a negative code), ids (i32), u32 length, text decoded from the ids
+ * with special tokens shown. Little-endian. Standard error gets one line of load time and memory.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

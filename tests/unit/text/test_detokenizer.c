@@ -1,5 +1,5 @@
-/* The stream from ids to text: whole characters only, ill-formed bytes replaced as one would replace them in the whole
- * text, the first space of a text, special tokens hidden or shown. */
+/* The stream from ids to text: whole characters only, ill-formed bytes replaced as one would
+ * replace them in the whole text, the first space of a text, special tokens hidden or shown. */
 #include "text_unit.h"
 
 #include "../../../src/base/utf8.h"
@@ -7,7 +7,8 @@
 
 #define GOLDEN "LEAT_TEST_GOLDEN"
 
-/* "spm_prepend" has <0x00> .. <0xFF> as its last 256 ids before the added ones; found by spelling here. */
+/* "spm_prepend" has <0x00> .. <0xFF> as its last 256 ids before the added ones; found by spelling
+ * here. */
 static int32_t byte_token(const struct tokenizer *t, unsigned b)
 {
     char s[8];
@@ -37,7 +38,8 @@ static bool is_utf8(const char *s, size_t n)
     return true;
 }
 
-/* Feeds bytes one token each; every step must be whole characters, and all together what repairing the bytes gives. */
+/* Feeds bytes one token each; every step must be whole characters, and all together what repairing
+ * the bytes gives. */
 static void streams(const struct tokenizer *t, const unsigned char *bytes, size_t n)
 {
     struct detokenizer d;
@@ -100,8 +102,8 @@ static void test_stream(void **state)
     close_any(&o);
 }
 
-/* Tokens of several bytes that are not whole characters: the same over a byte-level vocabulary, whose every answer must
- * also fit the room that the header promises. */
+/* Tokens of several bytes that are not whole characters: the same over a byte-level vocabulary,
+ * whose every answer must also fit the room that the header promises. */
 static void test_stream_byte_level(void **state)
 {
     (void)state;

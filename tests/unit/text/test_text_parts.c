@@ -1,6 +1,6 @@
-/* The parts of the text room one by one: repair of UTF-8, the byte alphabet, regular expressions, normalizers,
- * splitting, added tokens, vocabulary, merging. Expected values are from the Unicode Standard, from the papers' own
- * examples, or follow from the definitions. */
+/* The parts of the text room one by one: repair of UTF-8, the byte alphabet, regular expressions,
+ * normalizers, splitting, added tokens, vocabulary, merging. Expected values are from the Unicode
+ * Standard, from the papers' own examples, or follow from the definitions. */
 #include "text_unit.h"
 
 #include "../../../src/base/clock.h"
@@ -278,7 +278,8 @@ static void splits(struct split_step s, const char *text, const char *want)
     regex_work_free(&rw);
 }
 
-/* The examples of the Hugging Face documentation for SplitDelimiterBehavior ("the-final--countdown", "-"). */
+/* The examples of the Hugging Face documentation for SplitDelimiterBehavior
+ * ("the-final--countdown", "-"). */
 static void test_behaviours(void **state)
 {
     (void)state;

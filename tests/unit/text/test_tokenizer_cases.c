@@ -1,7 +1,8 @@
-/* Real vocabularies: every case of ../shared/data/tokenizers, ../shared/data/vocab-gguf (BERT aside) and stories260K,
- * encoded and decoded. gemma3's cases run against the default model's GGUF vocabulary (LEAT_TEST_MODEL, or the cache
- * of tools/get-default-model) and against gemma3/tokenizer.json below LEAT_TEST_TOKENIZERS; llama3's against
- * llama3/tokenizer.json there. What is absent is skipped in one counted line. */
+/* Real vocabularies: every case of ../shared/data/tokenizers, ../shared/data/vocab-gguf (BERT
+ * aside) and stories260K, encoded and decoded. gemma3's cases run against the default model's GGUF
+ * vocabulary (LEAT_TEST_MODEL, or the cache of tools/get-default-model) and against
+ * gemma3/tokenizer.json below LEAT_TEST_TOKENIZERS; llama3's against llama3/tokenizer.json there.
+ * What is absent is skipped in one counted line. */
 #include "text_unit.h"
 
 #define DATA "LEAT_TEST_DATA"
@@ -39,7 +40,8 @@ static size_t bytes_of_hex(const char *hex, char *out)
     return n;
 }
 
-/* One NAME.cases.json against the tokenizer at path. alone: the file says itself what goes around a text. */
+/* One NAME.cases.json against the tokenizer at path. alone: the file says itself what goes around a
+ * text. */
 static void run_cases(const char *name, const char *path)
 {
     char file[80], bytes[256];
@@ -217,7 +219,8 @@ static void test_pairs_json(void **state)
         run_pairs(llama3, "tokenizers/llama3.llama-cpp-llama-bpe");
 }
 
-/* The text that was generated, from its ids: the empty prompt's is the start of a text, the others' is not. */
+/* The text that was generated, from its ids: the empty prompt's is the start of a text, the others'
+ * is not. */
 static bool generated_text(const struct tokenizer *t, const json_t *c)
 {
     const json_t *stop = json_object_get(c, "first_stop_index"),

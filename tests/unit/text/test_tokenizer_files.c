@@ -1,6 +1,6 @@
-/* Files: tokenizers from GGUF keys and from folders, their rules and defaults, and everything that must be refused
- * (G40 and J5 of ../shared/MALFORMED.md). The GGUF files are written here, byte by byte, by the format's
- * specification. */
+/* Files: tokenizers from GGUF keys and from folders, their rules and defaults, and everything that
+ * must be refused (G40 and J5 of ../shared/MALFORMED.md). The GGUF files are written here, byte by
+ * byte, by the format's specification. */
 #include "text_unit.h"
 
 /* --- a small GGUF writer --- */
@@ -298,7 +298,8 @@ static void test_bpe_rules(void **state)
     close_any(&o);
 }
 
-/* Gemma 4: BPE on characters, a mark for a space, pieces cut at newlines, runs of newlines whole. */
+/* Gemma 4: BPE on characters, a mark for a space, pieces cut at newlines, runs of newlines whole.
+ */
 static void test_gemma4_rules(void **state)
 {
     static const char *const tokens[] = {"<pad>",  "<eos>",  "<bos>",  "a",    "b",
@@ -446,7 +447,8 @@ static void test_gguf_refused(void **state)
 
 /* --- tokenizer.json --- */
 
-/* A whole file around the parts that a test changes; %s: added tokens, rules, the model's options, vocabulary, merges. */
+/* A whole file around the parts that a test changes; %s: added tokens, rules, the model's options,
+ * vocabulary, merges. */
 static const char *json_file(const char *added, const char *rules, const char *options,
                              const char *vocab, const char *merges)
 {
@@ -726,21 +728,17 @@ static void test_folder(void **state)
                    "has tokenizer.model but no tokenizer.json");
     folder_refuses(folder, "vocab.json", "{}", LEAT_ERR_UNSUPPORTED,
                    "has vocab.json but no tokenizer.json");
-    folder_file(
-        folder, "tokenizer.json",
-        "{\"added_tokens\":[" ADDED(4, "<s>", ",\"special\":true") "," ADDED(5, "</s>", ",\"special\":true") "," ADDED(
-            6, "<e>",
-            ",\"special\":true") "," ADDED(7, "<|return|>",
-                                           "") "," ADDED(8, "<|call|>",
-                                                         "") "," ADDED(9, "<|end|>",
-                                                                       "") "],\"decoder\":{"
-                                                                           "\"type\":\"Fuse\"},"
-                                                                           "\"model\":{\"type\":"
-                                                                           "\"BPE\",\"vocab\":"
-                                                                           "{" VOCAB
-                                                                           "},\"merges\":[" MERGES
-                                                                           "]}}");
-    /* alone: nothing goes around a text, ends by spelling; <|end|> is none beside <|return|> and <|call|> */
+    /* clang-format off */
+    folder_file(folder, "tokenizer.json",
+                "{\"added_tokens\":["
+                ADDED(4, "<s>", ",\"special\":true") "," ADDED(5, "</s>", ",\"special\":true") ","
+                ADDED(6, "<e>", ",\"special\":true") "," ADDED(7, "<|return|>", "") ","
+                ADDED(8, "<|call|>", "") "," ADDED(9, "<|end|>", "") "],"
+                "\"decoder\":{\"type\":\"Fuse\"},"
+                "\"model\":{\"type\":\"BPE\",\"vocab\":{" VOCAB "},\"merges\":[" MERGES "]}}");
+    /* clang-format on */
+    /* alone: nothing goes around a text, ends by spelling; <|end|> is none beside <|return|> and
+     * <|call|> */
     assert_int_equal(open_any(&o, folder, &e), 0);
     assert_int_equal(tokenizer_bos(o.t), -1);
     expect(o.t, "a", ENCODE_ADD_SPECIAL, "0");

@@ -1,5 +1,6 @@
-/* Mutations of good files and random bytes as text, for the sanitizer builds: whatever comes in, the answer is a tokenizer
- * that works or one clear error, and every byte goes back. Deterministic; LEAT_FUZZ_ROUNDS lengthens it. */
+/* Mutations of good files and random bytes as text, for the sanitizer builds: whatever comes in,
+ * the answer is a tokenizer that works or one clear error, and every byte goes back. Deterministic;
+ * LEAT_FUZZ_ROUNDS lengthens it. */
 #include "text_unit.h"
 
 #include <glob.h>
@@ -71,7 +72,8 @@ static const char *const bites[] = {
     "\xed\xa0\x80",
 };
 
-/* A value of the JSON text, from a colon to where a number, word or short string ends: its length. */
+/* A value of the JSON text, from a colon to where a number, word or short string ends: its length.
+ */
 static size_t value_at(const char *p, size_t n, size_t *at)
 {
     const char *colon = memchr(p + *at, ':', n - *at);

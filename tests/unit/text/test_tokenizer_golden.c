@@ -1,5 +1,6 @@
-/* Small tokenizers and the answers of Hugging Face tokenizers (tests/golden/tokenizers/make_golden.py): ids with and
- * without special tokens, decoded text, and how every named pre-tokenizer cuts a text. */
+/* Small tokenizers and the answers of Hugging Face tokenizers
+ * (tests/golden/tokenizers/make_golden.py): ids with and without special tokens, decoded text, and
+ * how every named pre-tokenizer cuts a text. */
 #include "text_unit.h"
 
 #include "../../../src/text/pre_table.h"
@@ -120,7 +121,8 @@ static void test_pieces(void **state)
     assert_int_equal(patterns, 30);
 }
 
-/* Every row of the table names a pattern that exists, compiles and is found by each of its names. */
+/* Every row of the table names a pattern that exists, compiles and is found by each of its names.
+ */
 static void test_table(void **state)
 {
     (void)state;

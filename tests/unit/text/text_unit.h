@@ -1,4 +1,5 @@
-/* Shared by the tests of src/text: where data lies, reading whole files and JSON, encoding into a plain array. */
+/* Shared by the tests of src/text: where data lies, reading whole files and JSON, encoding into a
+ * plain array. */
 #ifndef TESTS_TEXT_UNIT_H
 #define TESTS_TEXT_UNIT_H
 
@@ -17,7 +18,8 @@
 
 #include "../../../src/text/tokenizer.h"
 
-/* A path below the folder that environment variable name holds; NULL when that file is not there. */
+/* A path below the folder that environment variable name holds; NULL when that file is not there.
+ */
 const char *data_path(const char *env, const char *name);
 /* A new empty file or folder in the test's own folder, removed at exit. */
 const char *scratch_file(const char *name);

@@ -1,5 +1,5 @@
-/* The rows. Source of every fact: the models' published config.json and modelling code, and the GGUF files of their converters, as
- * written down in docs/architectures.md. */
+/* The rows. Source of every fact: the models' published config.json and modelling code, and the
+ * GGUF files of their converters, as written down in docs/architectures.md. */
 #include "arch.h"
 
 #include <stdio.h>

@@ -1,12 +1,14 @@
-/* The table of architectures: one row each, with everything that neither GGUF keys nor config.json say, and the tensor names of
- * every role. A new model of a known shape is a row here and a golden test. Facts: docs/architectures.md.
+/* The table of architectures: one row each, with everything that neither GGUF keys nor
+ * config.json say, and the tensor names of every role. A new model of a known shape is a row
+ * here and a golden test. Facts: docs/architectures.md.
  * Thread rule: constant data. */
 #ifndef MODEL_ARCH_H
 #define MODEL_ARCH_H
 
 #include "model.h"
 
-/* Tensor names of one naming scheme: the part between "blk.7." or "model.layers.7." and ".weight". NULL = no such role. */
+/* Tensor names of one naming scheme: the part between "blk.7." or "model.layers.7." and
+ * ".weight". NULL = no such role. */
 struct arch_names {
     const char *mat[MAT_COUNT];
     const char *vec[VEC_COUNT]; /* with their whole suffix */
@@ -45,17 +47,18 @@ struct arch {
     bool moe_possible; /* experts when the metadata says so */
     bool moe_always;
     enum gating gating;
-    bool
-        expert_weights_norm; /* renormalised whatever the keys say; config.json may say norm_topk_prob */
+    /* renormalised whatever the keys say; config.json may say norm_topk_prob */
+    bool expert_weights_norm;
     bool hf_expert_width; /* moe_intermediate_size, else intermediate_size */
 
-    /* class defaults of config.json fields that nested configurations leave out; 0 = the field is required */
+    /* class defaults of config.json fields that nested configurations leave out; 0 = the field
+     * is required */
     int32_t hf_n_head, hf_n_head_kv, hf_head_dim, hf_ctx;
     double hf_norm_eps, hf_query_scalar;
     int32_t hf_window;
 
-    int32_t
-        scale_by_width_layers; /* GGUF: with this many layers the scale is 1/sqrt(n_embd / n_head) */
+    /* GGUF: with this many layers the scale is 1/sqrt(n_embd / n_head) */
+    int32_t scale_by_width_layers;
 };
 
 extern const struct arch_names names_gguf;

@@ -1,6 +1,7 @@
-/* The directory of a model, whatever container it came in: open files, tensors, warnings. It says what lies where and knows
- * no architecture and no role. Filled by directory_gguf.c, safetensors.c and hf_folder.c; read by resolve.c and
- * inspect.c. Thread rule: filled by one thread, then read by any. */
+/* The directory of a model, whatever container it came in: open files, tensors, warnings. It
+ * says what lies where and knows no architecture and no role. Filled by directory_gguf.c,
+ * safetensors.c and hf_folder.c; read by resolve.c and inspect.c. Thread rule: filled by one
+ * thread, then read by any. */
 #ifndef MODEL_DIRECTORY_H
 #define MODEL_DIRECTORY_H
 
@@ -41,8 +42,7 @@ struct directory {
     struct arena *arena; /* of the caller */
     bool gguf_container;
     struct gguf *gguf; /* the shard with the keys; NULL for safetensors */
-    const char *
-        folder; /* of a safetensors model; NULL for GGUF and for a lone file without a config.json */
+    const char *folder; /* of a safetensors model; NULL for GGUF and for a lone file */
     const char *config; /* path of config.json, NULL = there is none */
     int32_t n_files;
     struct directory_file *files;
@@ -67,7 +67,8 @@ struct tensor *directory_find(const struct directory *d, const char *name);
 int directory_warn(struct directory *d, struct leat_error *e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Indexes the tensors and sums their bytes; a name that comes twice is an error naming both files. */
+/* Indexes the tensors and sums their bytes; a name that comes twice is an error naming both
+ * files. */
 int directory_finish(struct directory *d, struct leat_error *e);
 
 /* Fillers. locate.c decides which one. */

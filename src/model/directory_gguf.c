@@ -1,6 +1,7 @@
-/* A GGUF model as a directory: one file, or the parts NAME-00001-of-000NN.gguf of a split one, whichever of them was named.
- * Owns the checks of docs/malformed.md G43. Parts are looked for beside the named path (a link's own folder, so that
- * links of a Hugging Face cache work). Knows split.* keys and general.architecture, nothing else. */
+/* A GGUF model as a directory: one file, or the parts NAME-00001-of-000NN.gguf of a split one,
+ * whichever of them was named. Owns the checks of docs/malformed.md G43. Parts are looked for
+ * beside the named path (a link's own folder, so that links of a Hugging Face cache work). Knows
+ * split.* keys and general.architecture, nothing else. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -169,7 +170,8 @@ static int open_part(struct directory *d, const char *path, struct gguf **out, s
     return 0;
 }
 
-/* Opens the other parts and checks that all belong together. parts[named] is open already as file 0. */
+/* Opens the other parts and checks that all belong together. parts[named] is open already as
+ * file 0. */
 static int open_parts(struct directory *d, const char *path, const struct split_name *s,
                       struct gguf **parts, struct leat_error *e)
 {

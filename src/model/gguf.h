@@ -1,5 +1,6 @@
 /* One GGUF file: header, keys and tensor table; no tensor data is read and arrays are not held.
- * Format: GGUF specification v2 and v3 (docs/formats.md). Every figure from the file is checked; see docs/malformed.md.
+ * Format: GGUF specification v2 and v3 (docs/formats.md). Every figure from the file is checked;
+ * see docs/malformed.md.
  * Thread rule: immutable after gguf_open; array readers are one thread each. */
 #ifndef MODEL_GGUF_H
 #define MODEL_GGUF_H
@@ -10,8 +11,8 @@
 #include "../io/file.h"
 
 enum gguf_type {
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING, GGUF_ARRAY,
-    GGUF_U64, GGUF_I64, GGUF_F64,
+    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING,
+    GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64,
 };
 
 const char *gguf_type_name(enum gguf_type t); /* "u32", "string", ... */
@@ -30,7 +31,7 @@ struct gguf_kv {
         int64_t i;
         double f;
     } v;
-    const char *str;       /* a string of at most 4096 bytes is held here (NUL-terminated), else NULL */
+    const char *str;       /* a string of at most 4096 bytes is held here, else NULL */
 };
 
 struct gguf_tensor {
@@ -53,23 +54,26 @@ struct gguf {
     void *index;           /* hash of keys and names */
 };
 
-/* Objects live in arena a (the caller closes it after gguf_close). On failure nothing is left open.
- * A tensor type of known block size that has no kernels is kept when allow_foreign, else refused by name; retired types
- * and those of other programs are refused by name in any case. */
-int gguf_open(const char *path, bool allow_foreign, struct arena *a, struct gguf **out, struct leat_error *e);
+/* Objects live in arena a (the caller closes it after gguf_close). On failure nothing is left
+ * open. A tensor type of known block size that has no kernels is kept when allow_foreign, else
+ * refused by name; retired types and those of other programs are refused by name in any case. */
+int gguf_open(const char *path, bool allow_foreign, struct arena *a, struct gguf **out,
+              struct leat_error *e);
 void gguf_close(struct gguf *g);
 
 const struct gguf_kv *gguf_find(const struct gguf *g, const char *key); /* NULL = absent */
 const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *name);
 
-/* Typed access by value; any integer width is taken. Returns 1 found, 0 absent (*out untouched), negative: present but of
- * another type or out of range (error names file, key, what was found). */
-int gguf_get_u64(const struct gguf *g, const char *key, uint64_t max, uint64_t *out, struct leat_error *e);
-int gguf_get_f32(const struct gguf *g, const char *key, float *out, struct leat_error *e); /* finite */
+/* Typed access by value; any integer width is taken. Returns 1 found, 0 absent (*out untouched),
+ * negative: present but of another type or out of range (error names file, key, what was found). */
+int gguf_get_u64(const struct gguf *g, const char *key, uint64_t max, uint64_t *out,
+                 struct leat_error *e);
+/* finite */
+int gguf_get_f32(const struct gguf *g, const char *key, float *out, struct leat_error *e);
 int gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct leat_error *e);
 /* A string of any length, copied to the arena; NUL inside is refused unless len is given. */
-int gguf_get_str(const struct gguf *g, const char *key, struct arena *a, const char **out, size_t *len,
-                 struct leat_error *e);
+int gguf_get_str(const struct gguf *g, const char *key, struct arena *a, const char **out,
+                 size_t *len, struct leat_error *e);
 
 /* Reads an array front to back through one 64 KiB window. */
 struct gguf_array {
@@ -80,11 +84,14 @@ struct gguf_array {
     char *text;      /* current string, NUL-terminated, owned; grows */
     size_t text_cap;
 };
-int gguf_array_open(const struct gguf *g, const struct gguf_kv *kv, struct gguf_array *r, struct leat_error *e);
+int gguf_array_open(const struct gguf *g, const struct gguf_kv *kv, struct gguf_array *r,
+                    struct leat_error *e);
 void gguf_array_close(struct gguf_array *r);
-/* Each returns 1 with the next element, 0 at the end, negative on failure (other element type included). */
+/* Each returns 1 with the next element, 0 at the end, negative on failure (other element type
+ * included). */
 int gguf_array_string(struct gguf_array *r, const char **text, size_t *len, struct leat_error *e);
-int gguf_array_int(struct gguf_array *r, int64_t *out, struct leat_error *e);   /* any integer type or bool */
+/* any integer type or bool */
+int gguf_array_int(struct gguf_array *r, int64_t *out, struct leat_error *e);
 int gguf_array_float(struct gguf_array *r, double *out, struct leat_error *e);  /* f32 or f64 */
 
 #endif

@@ -1,6 +1,7 @@
-/* A safetensors model as a directory: one file, or shards with or without an index, under whatever names; or one lone file.
- * Owns the checks of docs/malformed.md J1 and J2. Shards are found by the names beside the named folder (so links of a Hugging
- * Face cache work); what a shard's own header says wins over the index. Knows nothing of config.json's content. */
+/* A safetensors model as a directory: one file, or shards with or without an index, under
+ * whatever names; or one lone file. Owns the checks of docs/malformed.md J1 and J2. Shards are
+ * found by the names beside the named folder (so links of a Hugging Face cache work); what a
+ * shard's own header says wins over the index. Knows nothing of config.json's content. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -79,8 +80,9 @@ static bool is_named(const char *path, bool *dangling)
 
 /* ---- which files ---- */
 
-/* Without an index: every .safetensors file of the folder. Two kinds are something else when ordinary names are there
- * too: the same weights under the names of their first program, and adapters. */
+/* Without an index: every .safetensors file of the folder. Two kinds are something else when
+ * ordinary names are there too: the same weights under the names of their first program, and
+ * adapters. */
 static int scan(const char *folder, struct shards *out, char *index, size_t index_cap,
                 struct leat_error *e)
 {
@@ -205,8 +207,9 @@ static int check_present(struct directory *d, const struct shards *s, struct lea
                      list);
 }
 
-/* An index comes from the network with the model and must not lead the reader elsewhere: a shard that is a link has to end
- * in the folder itself or where the index's own file really lies (the cache keeps all of them in one place). */
+/* An index comes from the network with the model and must not lead the reader elsewhere: a shard
+ * that is a link has to end in the folder itself or where the index's own file really lies (the
+ * cache keeps all of them in one place). */
 static int check_links(struct directory *d, const struct shards *s, const char *index_path,
                        struct leat_error *e)
 {

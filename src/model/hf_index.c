@@ -1,4 +1,5 @@
-/* See hf_index.h. Reads through a window; refuses names that could lead out of the folder (docs/malformed.md J1). */
+/* See hf_index.h. Reads through a window; refuses names that could lead out of the folder
+ * (docs/malformed.md J1). */
 #include "hf_index.h"
 
 #include <stdlib.h>

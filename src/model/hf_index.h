@@ -1,4 +1,5 @@
-/* A model.safetensors.index.json: which tensor is said to be in which file. Memory of a caller's arena.
+/* A model.safetensors.index.json: which tensor is said to be in which file. Memory of a caller's
+ * arena.
  * Thread rule: read by one thread, then immutable. */
 #ifndef MODEL_HF_INDEX_H
 #define MODEL_HF_INDEX_H

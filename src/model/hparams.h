@@ -1,5 +1,6 @@
-/* The numbers of a model, free of its container: filled from GGUF keys (hparams_gguf.c) or from config.json (hparams_hf.c),
- * every one checked; read by resolve.c. Thread rule: plain data of one thread. */
+/* The numbers of a model, free of its container: filled from GGUF keys (hparams_gguf.c) or from
+ * config.json (hparams_hf.c), every one checked; read by resolve.c. Thread rule: plain data of
+ * one thread. */
 #ifndef MODEL_HPARAMS_H
 #define MODEL_HPARAMS_H
 
@@ -56,8 +57,9 @@ struct hparams {
     bool need_qkv_bias, need_o_bias, need_mlp_bias; /* promised by config.json */
 };
 
-/* Each finds the row of the architecture and fills h. Something missing is LEAT_ERR_UNSUPPORTED from GGUF keys (a container may
- * be well formed without them), a wrong value LEAT_ERR_FORMAT. Warnings go to d. */
+/* Each finds the row of the architecture and fills h. Something missing is LEAT_ERR_UNSUPPORTED
+ * from GGUF keys (a container may be well formed without them), a wrong value LEAT_ERR_FORMAT.
+ * Warnings go to d. */
 int hparams_from_gguf(struct directory *d, struct hparams *h, struct leat_error *e);
 int hparams_from_config(struct directory *d, struct hparams *h, struct leat_error *e);
 

@@ -1,5 +1,6 @@
-/* Hyperparameters from GGUF keys "ARCH.*". Owns the checks of docs/malformed.md G41; a key under the architecture's prefix
- * that nothing here reads is reported, so that no fact of a file is ignored in silence. Key facts: docs/formats.md. */
+/* Hyperparameters from GGUF keys "ARCH.*". Owns the checks of docs/malformed.md G41; a key under
+ * the architecture's prefix that nothing here reads is reported, so that no fact of a file is
+ * ignored in silence. Key facts: docs/formats.md. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -217,7 +218,7 @@ static int read_heads(struct keys *k)
 static int read_scaling(struct keys *k, struct rope_params *r)
 {
     const char *type = "linear";
-    double context = (double)k->h->n_ctx_train, factor = 0;
+    double context = (double)k->h->n_ctx_train, factor = 0, own_factor = 1;
     char q[400], t[80];
     int32_t c = 0;
     int rc = gguf_get_str(k->d->gguf, key(k, "rope.scaling.type"), k->d->arena, &type, NULL, k->e);
@@ -250,7 +251,8 @@ static int read_scaling(struct keys *k, struct rope_params *r)
     if (rc >= 0)
         rc = read_float(k, "rope.scaling.yarn_ext_factor", &r->ext_factor);
     if (rc >= 0)
-        rc = read_float(k, "rope.scaling.yarn_attn_factor", &r->attn_factor);
+        rc = read_float(k, "rope.scaling.yarn_attn_factor", &own_factor);
+    r->attn_factor *= own_factor;
     if (rc >= 0)
         rc = read_float(k, "rope.scaling.yarn_beta_fast", &r->beta_fast);
     if (rc >= 0)

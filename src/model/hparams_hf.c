@@ -1,7 +1,8 @@
-/* Hyperparameters from config.json of a safetensors folder. Owns the checks of docs/malformed.md J3 and J4: a field of a wrong
- * type or range, and a rope scaling, quantisation or layer type that is not known here, is refused by name and never
- * ignored. Fields may lie under text_config; what nested configurations leave out comes from the row's class
- * defaults. Rope fields are in hparams_hf_rope.c. */
+/* Hyperparameters from config.json of a safetensors folder. Owns the checks of docs/malformed.md
+ * J3 and J4: a field of a wrong type or range, and a rope scaling, quantisation or layer type
+ * that is not known here, is refused by name and never ignored. Fields may lie under
+ * text_config; what nested configurations leave out comes from the row's class defaults. Rope
+ * fields are in hparams_hf_rope.c. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -376,8 +377,7 @@ static int read_experts(struct config *c)
         return rc;
     h->gating = h->arch->gating;
     h->expert_weights_norm = h->arch->expert_weights_norm;
-    if (h->arch
-            ->hf_expert_width) { /* the class default is false, and published files say what they mean */
+    if (h->arch->hf_expert_width) { /* the class default is false; published files say it */
         h->expert_weights_norm = false;
         rc = read_bool(c, "norm_topk_prob", &h->expert_weights_norm);
         if (rc < 0)

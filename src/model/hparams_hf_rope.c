@@ -1,5 +1,6 @@
-/* Rope fields of config.json, in the spellings of every generation: rope_theta beside rope_scaling; rope_parameters with
- * rope_theta inside; rope_parameters with one object per layer type. An unknown kind or field is refused. */
+/* Rope fields of config.json, in the spellings of every generation: rope_theta beside
+ * rope_scaling; rope_parameters with rope_theta inside; rope_parameters with one object per
+ * layer type. An unknown kind or field is refused. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* See inspect.h. Opens the directory as model_open does, tries to build the model, and describes both. */
+/* See inspect.h. Opens the directory as model_open does, tries to build the model, and describes
+ * both. */
 #include "inspect.h"
 
 #include <stdio.h>
@@ -47,7 +48,8 @@ static bool is_single_expert(const char *name)
     return false;
 }
 
-/* By the words that both naming schemes use, so that unknown architectures are sorted too. First match wins. */
+/* By the words that both naming schemes use, so that unknown architectures are sorted too. First
+ * match wins. */
 static enum inspect_group_id group_of(const char *name)
 {
     static const char *const experts[] = {"_exps.", ".experts.", NULL};

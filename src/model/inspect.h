@@ -1,6 +1,7 @@
-/* What a container holds, runnable or not, for `leat inspect`: a GGUF file (vocabulary only, unknown architecture, one tensor),
- * a safetensors folder or a lone .safetensors. Headers only. A file that breaks its format is an error; what a well-formed
- * one lacks to run is said in lacks. Every string is printable. Thread rule: immutable after inspect_open. */
+/* What a container holds, runnable or not, for `leat inspect`: a GGUF file (vocabulary only,
+ * unknown architecture, one tensor), a safetensors folder or a lone .safetensors. Headers only.
+ * A file that breaks its format is an error; what a well-formed one lacks to run is said in
+ * lacks. Every string is printable. Thread rule: immutable after inspect_open. */
 #ifndef MODEL_INSPECT_H
 #define MODEL_INSPECT_H
 
@@ -8,7 +9,8 @@
 #include "model.h"
 
 enum inspect_group_id {
-    GROUP_EMBEDDING, GROUP_ATTENTION, GROUP_FFN, GROUP_EXPERTS, GROUP_ROUTER, GROUP_NORMS, GROUP_OUTPUT, GROUP_OTHER,
+    GROUP_EMBEDDING, GROUP_ATTENTION, GROUP_FFN, GROUP_EXPERTS, GROUP_ROUTER, GROUP_NORMS,
+    GROUP_OUTPUT, GROUP_OTHER,
     GROUP_COUNT,
 };
 
@@ -17,8 +19,9 @@ struct inspect_group {
     const char *key;  /* "ffn", for JSON */
     int64_t tensors;
     uint64_t bytes;
-    uint64_t token_bytes; /* read for one token when nothing is resident: experts counted used of all, embedding one row
-                             (and the whole table when it is the head too) */
+    /* read for one token when nothing is resident: experts counted used of all, the embedding one
+     * row (and the whole table when it is the head too) */
+    uint64_t token_bytes;
 };
 
 struct inspect_type { /* tensors by type */
@@ -84,7 +87,8 @@ struct inspect {
     const char **warnings;
 };
 
-int inspect_open(const char *path, struct ledger *ledger, struct inspect **out, struct leat_error *e);
+int inspect_open(const char *path, struct ledger *ledger, struct inspect **out,
+                 struct leat_error *e);
 void inspect_close(struct inspect *i); /* NULL ok */
 
 #endif

@@ -1,4 +1,5 @@
-/* See inspect_meta.h. Values are spelt for people: strings quoted for printing and cut, arrays by their first elements. */
+/* See inspect_meta.h. Values are spelt for people: strings quoted for printing and cut, arrays
+ * by their first elements. */
 #include "inspect_meta.h"
 
 #include <inttypes.h>
@@ -60,7 +61,8 @@ static int spell_element(struct gguf_array *r, char *dst, size_t cap, struct lea
     return rc;
 }
 
-/* An element that cannot be spelt (a number over 2^63, a string over the limit) ends the list with "...". */
+/* An element that cannot be spelt (a number over 2^63, a string over the limit) ends the list
+ * with "...". */
 static const char *spell_array(const struct directory *d, const struct gguf_kv *kv,
                                struct leat_error *e)
 {

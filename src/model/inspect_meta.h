@@ -4,7 +4,8 @@
 
 #include "inspect.h"
 
-/* Fills meta and n_meta: GGUF keys; __metadata__ and the fields of config.json. Memory of d's arena. */
+/* Fills meta and n_meta: GGUF keys; __metadata__ and the fields of config.json. Memory of d's
+ * arena. */
 int inspect_list_meta(struct inspect *i, const struct directory *d, struct leat_error *e);
 
 #endif

@@ -1,5 +1,6 @@
-/* A small JSON document flattened into (path, value) pairs: "text_config.rope_scaling.factor", "layer_types[3]".
- * For config.json and its like: at most 1 MiB and 65,536 values; duplicate keys are refused. Memory of a caller's arena.
+/* A small JSON document flattened into (path, value) pairs: "text_config.rope_scaling.factor",
+ * "layer_types[3]". For config.json and its like: at most 1 MiB and 65,536 values; duplicate
+ * keys are refused. Memory of a caller's arena.
  * Thread rule: built by one thread, then read by any. */
 #ifndef MODEL_JSON_DOC_H
 #define MODEL_JSON_DOC_H

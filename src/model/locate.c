@@ -1,6 +1,7 @@
-/* What a path names: a GGUF file (any part of a split one), a safetensors folder (itself, its config.json, index or a
- * shard), a lone .safetensors, a folder with exactly one model, or a repository folder of the Hugging Face cache. An
- * ambiguous folder is refused with the choices, a pickle with the reason. Looks at names and first bytes only. */
+/* What a path names: a GGUF file (any part of a split one), a safetensors folder (itself, its
+ * config.json, index or a shard), a lone .safetensors, a folder with exactly one model, or a
+ * repository folder of the Hugging Face cache. An ambiguous folder is refused with the choices,
+ * a pickle with the reason. Looks at names and first bytes only. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -60,7 +61,8 @@ struct listing {                  /* what a folder holds, names sorted */
     bool config, snapshots;
 };
 
-/* A split model counts once, by its smallest part name; vision projectors are no models of their own. */
+/* A split model counts once, by its smallest part name; vision projectors are no models of their
+ * own. */
 static int note_gguf(struct listing *l, const char *name, struct leat_error *e)
 {
     size_t n = strlen(name), stem = n;
@@ -144,7 +146,8 @@ static int refuse_choices(const char *folder, struct listing *l, struct leat_err
 static int open_in_folder(const char *folder, struct arena *a, struct directory *d,
                           bool may_have_snapshots, struct leat_error *e);
 
-/* A repository folder of the Hugging Face cache: refs/main names the snapshot, or there is only one. */
+/* A repository folder of the Hugging Face cache: refs/main names the snapshot, or there is only
+ * one. */
 static int open_snapshot(const char *folder, struct arena *a, struct directory *d,
                          struct leat_error *e)
 {
@@ -228,7 +231,8 @@ done:
 
 /* ---- files ---- */
 
-/* The folder of a file that belongs to a safetensors model; by the link's own name, not its target's. */
+/* The folder of a file that belongs to a safetensors model; by the link's own name, not its
+ * target's. */
 static int open_beside(const char *path, struct arena *a, struct directory *d, struct leat_error *e)
 {
     char *folder = path_folder(a, path, e);

@@ -1,4 +1,5 @@
-/* Opens and closes struct model: directory, hyperparameters, roles. Owns the life of files and arena. */
+/* Opens and closes struct model: directory, hyperparameters, roles. Owns the life of files and
+ * arena. */
 #include "model.h"
 
 #include <stdlib.h>

@@ -1,8 +1,9 @@
-/* One model, whatever container it came in: what is computed (layers by role) and where the bytes lie (units, vectors,
- * extents). No weights are read here. Immutable after model_open; any thread may read it.
+/* One model, whatever container it came in: what is computed (layers by role) and where the
+ * bytes lie (units, vectors, extents). No weights are read here. Immutable after model_open; any
+ * thread may read it.
  *
- * The decoder reads struct model and struct layer and never the name of an architecture; the weights room reads units,
- * vectors and the schedule and never a role. */
+ * The decoder reads struct model and struct layer and never the name of an architecture; the
+ * weights room reads units, vectors and the schedule and never a role. */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -68,7 +69,8 @@ enum mat_role {
 
 enum vec_role {
     VEC_ATTN_NORM, VEC_ATTN_NORM_B, VEC_Q_B, VEC_K_B, VEC_V_B, VEC_O_B, VEC_Q_NORM, VEC_K_NORM,
-    VEC_POST_ATTN_NORM, VEC_FFN_NORM, VEC_FFN_NORM_B, VEC_POST_FFN_NORM, VEC_GATE_B, VEC_UP_B, VEC_DOWN_B,
+    VEC_POST_ATTN_NORM, VEC_FFN_NORM, VEC_FFN_NORM_B, VEC_POST_FFN_NORM, VEC_GATE_B, VEC_UP_B,
+    VEC_DOWN_B,
     VEC_ROUTER_B, VEC_ROUTER_SELECT_B, VEC_SHARED_GATE_INP, VEC_SINKS,
     VEC_COUNT,
 };
@@ -80,7 +82,7 @@ enum gating { GATING_SOFTMAX, GATING_SIGMOID, GATING_TOPK_SOFTMAX, GATING_SQRT_S
 struct layer {
     /* attention */
     int32_t n_head, n_head_kv, head_dim_k, head_dim_v;
-    int32_t window;            /* 0 = full; else key p0 is visible to p1 iff 0 <= p1 - p0 < window */
+    int32_t window; /* 0 = full; else key p0 is visible to p1 iff 0 <= p1 - p0 < window */
     float attn_scale, attn_softcap; /* softcap 0 = off */
     int32_t rope;              /* index in model.ropes, -1 = none */
     enum qk_norm qk_norm;      /* before rope */
@@ -88,7 +90,7 @@ struct layer {
     enum ffn_kind ffn;
     int32_t n_ff;              /* width (of one expert with FFN_MOE) */
     int32_t n_ff_shared;       /* 0 = no shared expert */
-    unit_id expert0;           /* experts are units expert0 .. expert0 + n_expert - 1, in order; -1 = none */
+    unit_id expert0; /* experts are units expert0 .. expert0 + n_expert - 1, in order; -1 = none */
     unit_id mat[MAT_COUNT];
     vec_id vec[VEC_COUNT];
 };
@@ -135,17 +137,21 @@ struct model {
     int32_t n_vectors;
     struct vector *vectors;
     int32_t n_schedule;
-    const unit_id *schedule;   /* dense units in the order a pass uses them; the head last. Routers are dense units. */
+    /* dense units (routers too) in the order a pass uses them: layer by layer, inside a layer in
+     * the order of enum mat_role; the head last */
+    const unit_id *schedule;
 
     /* stop ids and special ids live with the tokenizer (text/) */
-    int32_t n_warnings;        /* what a user should know: unknown tensors and keys, an index that is wrong */
+    int32_t n_warnings; /* what a user should know: unknown tensors and keys, a wrong index */
     const char **warnings;     /* one line each, printable */
-    uint64_t largest_unit_bytes, largest_expert_bytes, token_cycle_bytes, total_bytes /* all tensor data */;
+    uint64_t largest_unit_bytes, largest_expert_bytes, token_cycle_bytes;
+    uint64_t total_bytes; /* all tensor data */
     struct arena *arena;       /* all of the above; owned */
 };
 
-/* path: a GGUF file (any shard of a split one), a safetensors folder, its config.json, index or a shard, or a link of the
- * Hugging Face cache to any of them. An ambiguous path is refused with the choices. Reads headers only. */
+/* path: a GGUF file (any shard of a split one), a safetensors folder, its config.json, index or
+ * a shard, or a link of the Hugging Face cache to any of them. An ambiguous path is refused with
+ * the choices. Reads headers only. */
 int model_open(const char *path, struct ledger *ledger, struct model **out, struct leat_error *e);
 void model_close(struct model *m);
 

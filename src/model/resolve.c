@@ -1,6 +1,7 @@
-/* Resolves tensor names to roles: units, vectors, layers (struct model). Owns the shape checks of docs/malformed.md G42:
- * every tensor that is used must have exactly the shape that the hyperparameters ask for and a type that has kernels.
- * Experts are in resolve_experts.c. Refuses to read a byte of any tensor. */
+/* Resolves tensor names to roles: units, vectors, layers (struct model). Owns the shape checks
+ * of docs/malformed.md G42: every tensor that is used must have exactly the shape that the
+ * hyperparameters ask for and a type that has kernels. Experts are in resolve_experts.c. Refuses
+ * to read a byte of any tensor. */
 #include "resolve.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
-/* Experts of one layer, in every layout that is in the world: one stacked tensor per part, gate and up stacked together, or one
- * tensor per expert and part. Each expert becomes one unit of three parts. */
+/* Experts of one layer, in every layout that is in the world: one stacked tensor per part, gate
+ * and up stacked together, or one tensor per expert and part. Each expert becomes one unit of
+ * three parts. */
 #include <stdio.h>
 
 #include "resolve_internal.h"
@@ -48,7 +49,8 @@ static struct tensor *find(struct build *b, int32_t layer, const char *rest)
     return rest ? directory_find(b->d, resolve_layer_name(b, layer, rest)) : NULL;
 }
 
-/* Cuts a stacked tensor of `rows_each` rows per expert: expert x's part starts at row x * rows_each + first. */
+/* Cuts a stacked tensor of `rows_each` rows per expert: expert x's part starts at row x *
+ * rows_each + first. */
 static int cut(struct build *b, int32_t layer, int part, struct tensor *t, int64_t rows_each,
                int64_t first)
 {

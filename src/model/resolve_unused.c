@@ -1,5 +1,6 @@
-/* Reports the tensors for which no role was found: a silent extra tensor is how a wrong model passes. Towers of other
- * senses and blocks for speculation are one line each; buffers that old programs saved by mistake are none. */
+/* Reports the tensors for which no role was found: a silent extra tensor is how a wrong model
+ * passes. Towers of other senses and blocks for speculation are one line each; buffers that old
+ * programs saved by mistake are none. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
-/* Rotation frequencies per pair, from base and scaling, in double precision. Pure. Sources: the Llama 3.1 model card's
- * published scaling rule; YaRN (Peng et al. 2023, arXiv 2309.00071) as the models' own code computes it. */
+/* Rotation frequencies per pair, from base and scaling, in double precision. Pure. Sources: the
+ * Llama 3.1 model card's published scaling rule; YaRN (Peng et al. 2023, arXiv 2309.00071) as
+ * the models' own code computes it. */
 #include <math.h>
 
 #include "hparams.h"

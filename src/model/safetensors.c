@@ -1,5 +1,6 @@
-/* See safetensors.h. Strict as the reference reader: the tensors must cover the data exactly, in order, without hole or
- * overlap; unlike it, a duplicate name is said to be one. Thread rule: pure but for the file. */
+/* See safetensors.h. Strict as the reference reader: the tensors must cover the data exactly, in
+ * order, without hole or overlap; unlike it, a duplicate name is said to be one. Thread rule:
+ * pure but for the file. */
 #include "safetensors.h"
 
 #include <inttypes.h>

@@ -1,5 +1,6 @@
-/* The header of one safetensors file: a list of tensors, each place checked. No tensor data is read, and the header
- * passes through a window. Format: huggingface/safetensors' published format text; checks: docs/malformed.md S1 to S27. */
+/* The header of one safetensors file: a list of tensors, each place checked. No tensor data is
+ * read, and the header passes through a window. Format: huggingface/safetensors' published
+ * format text; checks: docs/malformed.md S1 to S27. */
 #ifndef MODEL_SAFETENSORS_H
 #define MODEL_SAFETENSORS_H
 

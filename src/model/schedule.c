@@ -1,5 +1,6 @@
-/* The use order of dense units (model.schedule): layer by layer, inside a layer in the order of enum mat_role, the head
- * last. The stream of the weights room reads in exactly this order, pass after pass. Knows roles, no names. */
+/* The use order of dense units (model.schedule): layer by layer, inside a layer in the order of
+ * enum mat_role, the head last. The stream of the weights room reads in exactly this order, pass
+ * after pass. Knows roles, no names. */
 #include "resolve.h"
 
 static int32_t put(struct model *m, unit_id *list, int32_t n, unit_id u)

@@ -1,8 +1,10 @@
-/* Opens whatever it is given as a model, an inspection and a tokenizer, and says what came of it. A driver for files
- * (tests/e2e/test_malformed.py) and, built with -DFUZZ_LIBFUZZER and clang's -fsanitize=fuzzer, a libFuzzer target.
+/* Opens whatever it is given as a model, an inspection and a tokenizer, and says what came of
+ * it. A driver for files (tests/e2e/test_malformed.py) and, built with -DFUZZ_LIBFUZZER and
+ * clang's -fsanitize=fuzzer, a libFuzzer target.
  *
- *   fuzz_model PATH...     per path: "path<TAB>PATH", then "inspect<TAB>CODE<TAB>MESSAGE", and "model" and
- *                          "tokenizer" likewise; CODE 0 = accepted. "-" reads paths from standard input, a line each.
+ * fuzz_model PATH...     per path: "path<TAB>PATH", then "inspect<TAB>CODE<TAB>MESSAGE", and
+ * "model" and "tokenizer" likewise; CODE 0 = accepted. "-" reads paths from standard input, a
+ * line each.
  *
  * It aborts when a message is not one printable line, whatever the bytes of the file were. */
 #include <stdio.h>
@@ -33,7 +35,8 @@ static void check_text(const char *text, const char *path)
     while (n > 0) {
         int len = utf8_next(text, n, &c);
 
-        require(len > 0 && c >= 0x20 && c != 0x7f && !(c >= 0x80 && c < 0xa0), "text that is not one printable line", path);
+        require(len > 0 && c >= 0x20 && c != 0x7f && !(c >= 0x80 && c < 0xa0),
+                "text that is not one printable line", path);
         text += len;
         n -= (size_t)len;
     }
@@ -86,17 +89,20 @@ static void check_model(const struct model *m, const char *path)
             const struct part *x = &m->units[u].part[p];
             uint64_t size = file_size(m->files[x->file].file);
 
-            require(x->rows > 0 && x->cols > 0 && x->bytes == (uint64_t)x->rows * x->row_bytes, "a part without rows",
+            require(x->rows > 0 && x->cols > 0 && x->bytes == (uint64_t)x->rows * x->row_bytes,
+                    "a part without rows", path);
+            require(x->offset <= size && x->bytes <= size - x->offset, "a part outside its file",
                     path);
-            require(x->offset <= size && x->bytes <= size - x->offset, "a part outside its file", path);
         }
     for (int32_t v = 0; v < m->n_vectors; v++) {
         const struct part *x = &m->vectors[v].part;
         uint64_t size = file_size(m->files[x->file].file);
 
-        require(x->offset <= size && x->bytes <= size - x->offset, "a vector outside its file", path);
+        require(x->offset <= size && x->bytes <= size - x->offset, "a vector outside its file",
+                path);
     }
-    require(m->n_schedule > 0 && m->schedule[m->n_schedule - 1] == m->head, "a schedule that ends in no head", path);
+    require(m->n_schedule > 0 && m->schedule[m->n_schedule - 1] == m->head,
+            "a schedule that ends in no head", path);
 }
 
 static void try_encode(const struct tokenizer *t, const char *path)
@@ -106,9 +112,11 @@ static void try_encode(const struct tokenizer *t, const char *path)
     struct leat_error e = {0};
     char piece[256];
 
-    if (tokenizer_encode(t, text, sizeof text - 1, ENCODE_SPECIAL | ENCODE_ADD_SPECIAL, &ids, &e) == 0)
+    if (tokenizer_encode(t, text, sizeof text - 1, ENCODE_SPECIAL | ENCODE_ADD_SPECIAL, &ids, &e) ==
+        0)
         for (size_t i = 0; i < ids.n; i++) {
-            require(ids.ids[i] >= 0 && ids.ids[i] < tokenizer_size(t), "an id past the vocabulary", path);
+            require(ids.ids[i] >= 0 && ids.ids[i] < tokenizer_size(t), "an id past the vocabulary",
+                    path);
             tokenizer_piece(t, ids.ids[i], true, piece, sizeof piece);
         }
     token_list_free(&ids);
@@ -129,8 +137,8 @@ static void try_tokenizer(const char *path)
     if (stat(json, &st) == 0) {
         rc = tokenizer_open_json(path, NULL, &t, &e);
         say("tokenizer", rc, &e, path);
-    } else if (stat(path, &st) == 0 && S_ISREG(st.st_mode) && gguf_open(path, true, &a, &g, &e) == 0 &&
-               gguf_find(g, "tokenizer.ggml.model")) {
+    } else if (stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+               gguf_open(path, true, &a, &g, &e) == 0 && gguf_find(g, "tokenizer.ggml.model")) {
         rc = tokenizer_open_gguf(g, NULL, &t, &e);
         say("tokenizer", rc, &e, path);
     }

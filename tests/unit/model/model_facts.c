@@ -1,5 +1,6 @@
-/* Prints what model_open makes of PATH as one JSON object, for check_models.py; on failure the message, exit status 1.
- * With --inspect: a few figures of inspect_open, with its time and memory. */
+/* Prints what model_open makes of PATH as one JSON object, for check_models.py; on failure the
+ * message, exit status 1. With --inspect: a few figures of inspect_open, with its time and
+ * memory. */
 #include <stdio.h>
 #include <string.h>
 

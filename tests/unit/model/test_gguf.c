@@ -1,5 +1,5 @@
-/* The GGUF reader: values of every type, arrays, tensors, the shared vocabulary files, size and speed of large headers.
- * Broken files are the business of tests/e2e/test_malformed.py. */
+/* The GGUF reader: values of every type, arrays, tensors, the shared vocabulary files, size and
+ * speed of large headers. Broken files are the business of tests/e2e/test_malformed.py. */
 #include "unit_model.h"
 
 #include "../../../src/base/clock.h"

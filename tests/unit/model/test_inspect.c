@@ -1,4 +1,5 @@
-/* inspect_open on containers that cannot run: what they hold and what they lack. Models that run are in check_models.py. */
+/* inspect_open on containers that cannot run: what they hold and what they lack. Models that run
+ * are in check_models.py. */
 #include "unit_model.h"
 
 #include "../../../src/model/inspect.h"
@@ -152,6 +153,45 @@ static void test_trailing(void **state)
     inspect_close(i);
 }
 
+/* Memory comes from the ledger, goes back to it, and a ceiling that is too low is an error that
+ * leaves nothing held. */
+static void test_ledger(void **state)
+{
+    struct writer w = {0};
+    struct ledger *l;
+    struct leat_error e = {0};
+    struct inspect *i;
+
+    (void)state;
+    key_text(&w, "general.architecture", "llama", 5);
+    for (int k = 0; k < 2000; k++) {
+        char name[32];
+
+        snprintf(name, sizeof name, "tensor.%d", k);
+        add_tensor(&w, name, 0, 1, (uint64_t[]){8}, 32);
+    }
+    save_gguf(&w, scratch("ledger.gguf"), 3);
+    assert_int_equal(ledger_open(UINT64_MAX, &l, &e), 0);
+    assert_int_equal(inspect_open(scratch("ledger.gguf"), l, &i, &e), 0);
+    assert_true(ledger_held(l, DOMAIN_HELD, ROW_MODEL) > 2000 * 100);
+    inspect_close(i);
+    assert_int_equal(ledger_total(l, DOMAIN_HELD), 0);
+    ledger_close(l);
+    for (uint64_t ceiling = 4096; ceiling < 1u << 20; ceiling *= 2) {
+        int rc;
+
+        assert_int_equal(ledger_open(ceiling, &l, &e), 0);
+        rc = inspect_open(scratch("ledger.gguf"), l, &i, &e);
+        assert_true(rc == LEAT_ERR_MEMORY || rc == 0);
+        if (ceiling <= 65536)
+            assert_int_equal(rc, LEAT_ERR_MEMORY);
+        if (rc == 0)
+            inspect_close(i);
+        assert_int_equal(ledger_total(l, DOMAIN_HELD), 0);
+        ledger_close(l);
+    }
+}
+
 static void test_real_model(void **state)
 {
     struct inspect *i;
@@ -177,6 +217,7 @@ int main(void)
         cmocka_unit_test(test_one_tensor),      cmocka_unit_test(test_unknown_architecture),
         cmocka_unit_test(test_vocabulary_only), cmocka_unit_test(test_lone_safetensors),
         cmocka_unit_test(test_trailing),        cmocka_unit_test(test_real_model),
+        cmocka_unit_test(test_ledger),
     };
 
     return cmocka_run_group_tests(tests, NULL, scratch_remove);

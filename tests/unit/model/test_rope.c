@@ -1,5 +1,5 @@
-/* Rotation frequencies and magnitudes against transformers' own (ROPE_INIT_FUNCTIONS), computed once with
- * transformers 5.24.0 and torch 2.15.0 in f32; the tolerance is f32's. */
+/* Rotation frequencies and magnitudes against transformers' own (ROPE_INIT_FUNCTIONS), computed
+ * once with transformers 5.24.0 and torch 2.15.0 in f32; the tolerance is f32's. */
 #include "unit_model.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* What the unit tests of model share: cmocka, a scratch folder, and a writer of small GGUF files that shares no code with the
- * reader. One thread. */
+/* What the unit tests of model share: cmocka, a scratch folder, and a writer of small GGUF files
+ * that shares no code with the reader. One thread. */
 #ifndef UNIT_MODEL_H
 #define UNIT_MODEL_H
 

@@ -26,6 +26,9 @@
 /* The KV cache may take a quarter of what is left above the smallest weights before a free context
  * shrinks. */
 #define KV_SHARE 4
+/* A ring hides reads with a few pieces per lane; every byte beyond that is read again each pass instead of once. It
+ * gets at most a quarter of what dense weights may take, resident and ring together. */
+#define RING_SHARE 4
 /* Rows of logits beyond one per sequence are only worth what nobody misses; evaluation is faster
  * with them. */
 #define LOGITS_SPARE (UINT64_C(1) << 20)
@@ -275,6 +278,8 @@ static void spend(const struct budget_ask *ask, struct choice *x)
             x->stream = 0;
         } else {
             uint64_t ring = dense - x->resident;
+            if (dense_free && ring > dense / RING_SHARE)
+                ring = dense / RING_SHARE;
             x->stream = ring < n->stream_good ? ring : n->stream_good;
             if (x->stream < n->stream_min)
                 x->stream = n->stream_min;

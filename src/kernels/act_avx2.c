@@ -39,7 +39,8 @@ static __m128i levels32(const float *x, __m256 inverse, int8_t *q)
     __m256i sad = _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8((char)0x80)),
                                   _mm256_setzero_si256());
     __m256i both = _mm256_add_epi64(sad, _mm256_unpackhi_epi64(sad, sad));
-    __m128i halves = _mm_unpacklo_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
+    __m128i halves =
+        _mm_unpacklo_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
     return _mm_sub_epi32(halves, _mm_set1_epi32(16 * 128));
 }
 

@@ -143,14 +143,10 @@ static void unpack_q6_k(const uint8_t *b, struct unpacked *u)
 }
 
 static const struct unpack_row rows[FORMAT_LIMIT] = {
-    [FORMAT_Q4_0] = {UNPACK_32, unpack_q4_0},
-    [FORMAT_Q5_0] = {UNPACK_32, unpack_q5_0},
-    [FORMAT_Q5_1] = {UNPACK_32_MIN, unpack_q5_1},
-    [FORMAT_Q8_0] = {UNPACK_32, unpack_q8_0},
-    [FORMAT_MXFP4] = {UNPACK_32, unpack_mxfp4},
-    [FORMAT_Q4_K] = {UNPACK_256_MIN, unpack_q4_k},
-    [FORMAT_Q5_K] = {UNPACK_256_MIN, unpack_q5_k},
-    [FORMAT_Q6_K] = {UNPACK_256, unpack_q6_k},
+    [FORMAT_Q4_0] = {UNPACK_32, unpack_q4_0},      [FORMAT_Q5_0] = {UNPACK_32, unpack_q5_0},
+    [FORMAT_Q5_1] = {UNPACK_32_MIN, unpack_q5_1},  [FORMAT_Q8_0] = {UNPACK_32, unpack_q8_0},
+    [FORMAT_MXFP4] = {UNPACK_32, unpack_mxfp4},    [FORMAT_Q4_K] = {UNPACK_256_MIN, unpack_q4_k},
+    [FORMAT_Q5_K] = {UNPACK_256_MIN, unpack_q5_k}, [FORMAT_Q6_K] = {UNPACK_256, unpack_q6_k},
 };
 
 const struct unpack_row *unpack_row_of(enum format f)

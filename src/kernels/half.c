@@ -1,4 +1,5 @@
-/* IEEE half and bfloat16, one value at a time. Assumes the default rounding mode. Pure, any thread. */
+/* IEEE half and bfloat16, one value at a time. Assumes the default rounding mode.
+ * Pure, any thread. */
 #include "kernels.h"
 
 #include <string.h>
@@ -24,7 +25,8 @@ float half_to_float(uint16_t h)
         uint32_t quiet = rest > 0x7c00 ? 0x400000 : 0;
         return float_of_bits(sign | 0x7f800000 | (rest & 0x3ff) << 13 | quiet);
     }
-    /* The exponent field moved as it stands is 112 too low; the product is exact, for subnormals too. */
+    /* The exponent field moved as it stands is 112 too low; the product is exact, even for
+     * subnormals. */
     float f = float_of_bits(rest << 13) * 0x1p112f;
     return sign ? -f : f;
 }

@@ -15,7 +15,7 @@
 
 /* Instruction sets beyond the architecture's baseline, as bits. */
 enum feature {
-    FEATURE_AVX2 = 1, /* AVX2 + FMA + F16C, with the system saving ymm registers */
+    FEATURE_AVX2 = 1,   /* AVX2 + FMA + F16C, with the system saving ymm registers */
     FEATURE_AVX512 = 2, /* AVX-512 F, BW, VL, DQ, VNNI, with zmm saved too */
 };
 

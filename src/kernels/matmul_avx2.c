@@ -191,7 +191,8 @@ X8_INLINE void superblock_few(enum format f, const struct x8_rows *r, const stru
         sum[t] = _mm256_setzero_si256();
 #pragma GCC unroll 4
     for (int quarter = 0; quarter < 8 / groups; quarter++) {
-        __m256i first[2][PANEL_FEW]; /* Q4_K: the first half's products, which fit int16 with the second's */
+        __m256i first
+            [2][PANEL_FEW]; /* Q4_K: the first half's products, which fit int16 with the second's */
 #pragma GCC unroll 2
         for (int half = 0; half < 2; half++) {
             __m256i w[4][4];
@@ -233,13 +234,13 @@ X8_INLINE void superblock_few(enum format f, const struct x8_rows *r, const stru
 
 /* Working memory of one superblock with many tokens. */
 struct wide256 {
-    __m256i w[8][8];              /* levels of the groups of 32 */
+    __m256i w[8][8]; /* levels of the groups of 32 */
     __m256i isum[PANEL_TOKENS];
 };
 
 X8_INLINE void superblock_many(enum format f, const struct x8_rows *r, const struct panel *p,
                                int32_t s, int32_t tokens, size_t block_bytes, struct wide256 *wide,
-                                __m256 *acc)
+                               __m256 *acc)
 {
     const int groups = f == FORMAT_Q6_K ? 4 : 2;
     struct x8_scales256 h;
@@ -270,8 +271,8 @@ X8_INLINE void superblock_many(enum format f, const struct x8_rows *r, const str
                 wide->isum[t] = dot32(f, w, xg + 32 * (size_t)t, s0, s1);
         else
             for (int32_t t = 0; t < tokens; t++)
-                wide->isum[t] = _mm256_add_epi32(wide->isum[t],
-                                                 dot32(f, w, xg + 32 * (size_t)t, s0, s1));
+                wide->isum[t] =
+                    _mm256_add_epi32(wide->isum[t], dot32(f, w, xg + 32 * (size_t)t, s0, s1));
     }
     __m256i factors[8];
     min_factors(f, &h, factors);

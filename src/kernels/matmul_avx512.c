@@ -1,11 +1,12 @@
-/* Products of the integer formats for AVX-512 with VNNI. Up to four tokens: eight rows in 256-bit
- * vectors (matmul_x8.h). More: sixteen rows in 512-bit ones, each block unpacked once for the panel's
- * tokens (matmul_panel.h). The order of every row and token is that of matmul_scalar.c, bit for
- * bit. Knows nothing of threads or of where weights come from.
+/* Products of the integer formats for AVX-512 with VNNI. Up to four tokens: eight rows in
+ * 256-bit vectors (matmul_x8.h). More: sixteen rows in 512-bit ones, each block unpacked once
+ * for the panel's tokens (matmul_panel.h). The order of every row and token is that of
+ * matmul_scalar.c, bit for bit. Knows nothing of threads or of where weights come from.
  *
- * vpdpbusd adds four products u8 * s8 to an int32 without saturation. Levels are unsigned with their
- * offset on, Q8_0's made so by adding 128; the offset's share, -offset * sum(x), is where a sum
- * starts. Ranges: 255 * 127 * 32 < 2^20 for a block, 63 * 128 * 127 * 256 < 2^28 for a superblock. */
+ * vpdpbusd adds four products u8 * s8 to an int32 without saturation. Levels are unsigned with
+ * their offset on, Q8_0's made so by adding 128; the offset's share, -offset * sum(x), is where
+ * a sum starts. Ranges: 255 * 127 * 32 < 2^20 for a block, 63 * 128 * 127 * 256 < 2^28 for a
+ * superblock. */
 #include "matmul_panel.h"
 #include "matmul_tiers.h"
 #include "matmul_x8.h"
@@ -67,8 +68,8 @@ X8_INLINE __m512i dot16(__m512i sum, const __m512i *w, const int8_t *x, int n)
 
 /* ---- few tokens, eight rows ---- */
 
-X8_INLINE void block32_few(enum format f, const struct x8_rows *r, const struct panel *p,
-                           int32_t b, const int tokens, __m256 *acc)
+X8_INLINE void block32_few(enum format f, const struct x8_rows *r, const struct panel *p, int32_t b,
+                           const int tokens, __m256 *acc)
 {
     struct x8_block32 w;
     unpack32(f, r, &w);
@@ -238,7 +239,8 @@ X8_INLINE void block32_many(enum format f, const struct x16_rows *r, const struc
         __m512i dot = dot16(start, w, x + 32 * (size_t)t, 8);
         __m512 v = _mm512_mul_ps(d, _mm512_cvtepi32_ps(dot));
         if (f == FORMAT_Q5_1)
-            v = _mm512_add_ps(v, _mm512_mul_ps(m, _mm512_set1_ps(((const float *)(const void *)sums)[t])));
+            v = _mm512_add_ps(
+                v, _mm512_mul_ps(m, _mm512_set1_ps(((const float *)(const void *)sums)[t])));
         acc[t] = _mm512_add_ps(acc[t], _mm512_mul_ps(_mm512_set1_ps(dx[t]), v));
     }
 }
@@ -275,8 +277,8 @@ X8_INLINE void superblock_many(enum format f, const struct x16_rows *r, const st
         memcpy(w, work->w[g], sizeof w);
         for (int i = 0; i < 2; i++)
             for (int half = 0; half < (f == FORMAT_Q6_K ? 2 : 1); half++)
-                scale[i][half] = join(group_scale(f, &h[0], g + i, half),
-                                      group_scale(f, &h[1], g + i, half));
+                scale[i][half] =
+                    join(group_scale(f, &h[0], g + i, half), group_scale(f, &h[1], g + i, half));
         const int8_t *x0 = x + (size_t)g * group_bytes, *x1 = x0 + group_bytes;
         for (int32_t t = 0; t < tokens; t++) {
             __m512i sum = g == 0 ? _mm512_setzero_si512() : work->sum[t];

@@ -1,7 +1,7 @@
-/* Products of F32, F16 and BF16 for AVX2 + FMA + F16C. Element k goes to lane k mod 16 by a fused
- * multiply-add, ascending; then the lanes are added in pairs 8, 4, 2, 1 apart, as in
- * matmul_scalar.c (which rounds the products too, so the tiers differ within the rounding bound; one
- * tier never differs from itself). A last group of fewer than 16 is filled up with zeros.
+/* Products of F32, F16 and BF16 for AVX2 + FMA + F16C. Element k goes to lane k mod 16 by a
+ * fused multiply-add, ascending; then the lanes are added in pairs 8, 4, 2, 1 apart, as in
+ * matmul_scalar.c (which rounds the products too, so the tiers differ within the rounding bound;
+ * one tier never differs from itself). A last group of fewer than 16 is filled up with zeros.
  * Tiles of a few rows and tokens only share loads; they do not touch any sum's order. */
 #include "matmul_tiers.h"
 
@@ -69,7 +69,8 @@ INLINE void tile(enum format f, const struct matmul *m, int32_t row, int32_t tok
     int32_t k = 0;
     for (; k + 16 <= m->cols; k += 16) {
         __m256 a[ROWS_ONE], b[ROWS_ONE];
-        if (nt == 1) { /* the rows after these, from end to end: few processors follow many streams */
+        if (nt ==
+            1) { /* the rows after these, from end to end: few processors follow many streams */
             const char *ahead = (const char *)w[0] + (size_t)nr * m->row_bytes +
                                 (size_t)k * (size_t)nr * element_bytes(f);
             size_t n = (size_t)nr * 16 * element_bytes(f);

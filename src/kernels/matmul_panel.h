@@ -17,7 +17,8 @@ enum {
     PANEL_COLS_ONE = 65536, /* of one token */
 };
 
-/* What a kernel needs besides levels and scales. t counts tokens, b blocks of 32, s blocks of 256. */
+/* What a kernel needs besides levels and scales. t counts tokens, b blocks of 32, s blocks of
+ * 256. */
 enum panel_sums {
     PANEL_NONE,
     PANEL_BIAS,    /* int32 [b][t] = -offset * sum of the block */
@@ -28,12 +29,12 @@ enum panel_sums {
 };
 
 struct panel {
-    int32_t tokens;       /* of this panel; three are held as four, the last one twice */
-    int32_t valid;        /* tokens that are really there */
+    int32_t tokens; /* of this panel; three are held as four, the last one twice */
+    int32_t valid;  /* tokens that are really there */
     int32_t cols;
-    const int8_t *x;      /* [b][t][32] */
-    const float *scale;   /* [b][t] or [s][t] */
-    const void *sums;     /* by enum panel_sums */
+    const int8_t *x;    /* [b][t][32] */
+    const float *scale; /* [b][t] or [s][t] */
+    const void *sums;   /* by enum panel_sums */
     /* Storage in the thread's scratch. */
     int8_t *x_store;
     float *scale_store;
@@ -80,7 +81,8 @@ static inline void panel_put_sums(struct panel *p, enum panel_sums kind, int32_t
     case PANEL_PAIRS32:
         for (int32_t s = 0; s < n256; s++)
             for (int32_t i = 0; i < 8; i++)
-                i16[(s * nt + t) * 8 + i] = (int16_t)(sums[16 * s + 2 * i] + sums[16 * s + 2 * i + 1]);
+                i16[(s * nt + t) * 8 + i] =
+                    (int16_t)(sums[16 * s + 2 * i] + sums[16 * s + 2 * i + 1]);
         break;
     case PANEL_SUMS16:
         for (int32_t s = 0; s < n256; s++)
@@ -121,7 +123,8 @@ static inline void panel_load(struct panel *p, const struct matmul *m, enum act_
         const int8_t *x = (const int8_t *)row + col;
         const float *scale = (const float *)(row + l.scale) + col / group;
         for (int32_t b = 0; b < nb; b++)
-            memcpy(p->x_store + ((size_t)b * (size_t)tokens + (size_t)t) * 32, x + 32 * (size_t)b, 32);
+            memcpy(p->x_store + ((size_t)b * (size_t)tokens + (size_t)t) * 32, x + 32 * (size_t)b,
+                   32);
         for (int32_t g = 0; g < ng; g++)
             p->scale_store[g * tokens + t] = scale[g];
     }
@@ -133,11 +136,11 @@ static inline void panel_load(struct panel *p, const struct matmul *m, enum act_
 struct panel_call {
     const struct matmul *m;
     const struct panel *p;
-    int32_t token;              /* first token of the panel */
+    int32_t token; /* first token of the panel */
     int32_t row_begin, row_end;
-    size_t at;                  /* byte of a row where the panel's columns start */
-    bool first;                 /* accumulators start at 0, else go on from y */
-    void *work;                 /* scratch past the panel */
+    size_t at;  /* byte of a row where the panel's columns start */
+    bool first; /* accumulators start at 0, else go on from y */
+    void *work; /* scratch past the panel */
 };
 
 typedef void panel_rows(const struct panel_call *c);

@@ -42,7 +42,7 @@ static float block_term(enum unpack_class class, const struct unpacked *u, const
             v = v + u->m * (float)((const int16_t *)(act + l->sums))[block];
         return dx * v;
     }
-    /* Range: |s| <= 128 and |q| <= 127 give at most 256 * 128 * 127 * 127 < 2^29.0. */
+    /* Range: |s| <= 128 and |q| <= 127 give at most 256 * 128 * 127 * 127 < 2^29. */
     const int8_t *x = (const int8_t *)act + 256 * (size_t)block;
     int32_t sum = 0;
     for (int k = 0; k < 16; k++)
@@ -98,8 +98,8 @@ static void row_floats(const struct matmul *m, int32_t row)
             int32_t n = m->cols - c < CHUNK ? m->cols - c : CHUNK;
             dequant_scalar(m->format, w + element * (size_t)c, wf, n);
             for (int32_t t = 0; t < nt; t++) {
-                const float *x = (const float *)((const char *)m->act +
-                                                 (size_t)(t0 + t) * m->act_stride) + c;
+                const float *x =
+                    (const float *)((const char *)m->act + (size_t)(t0 + t) * m->act_stride) + c;
                 int32_t k = 0;
                 for (; k + 16 <= n; k += 16)
                     for (int i = 0; i < 16; i++)

@@ -1,8 +1,8 @@
-/* Blocks of eight rows side by side, for AVX2: a vector holds four neighbouring elements (one 32-bit
- * word) of each of eight rows, row r in word r. Dot products over such vectors end with one row per
- * lane, so nothing is ever summed across a vector, and the same code serves one token and many.
- * Levels come as unsigned bytes with their offset left on (Q8_0 apart). Layouts of the formats:
- * format_unpack.c. Loads never leave the block. Only for files built with AVX2. */
+/* Blocks of eight rows side by side, for AVX2: a vector holds four neighbouring elements (one
+ * 32-bit word) of each of eight rows, row r in word r. Dot products over such vectors end with
+ * one row per lane, so nothing is ever summed across a vector, and the same code serves one
+ * token and many. Levels come as unsigned bytes with their offset left on (Q8_0 apart). Layouts
+ * of the formats: format_unpack.c. Loads never leave the block. Only for files built with AVX2. */
 #ifndef KERNELS_MATMUL_X8_H
 #define KERNELS_MATMUL_X8_H
 
@@ -140,8 +140,9 @@ X8_INLINE __m256i x8_pick(__m256i words, int a, int b, int c, int d)
 {
 #define X8_AT(i, lane) ((i) < 0 ? (char)-1 : (char)(4 * (lane) + (i)))
 #define X8_WORD(lane)  X8_AT(a, lane), X8_AT(b, lane), X8_AT(c, lane), X8_AT(d, lane)
-    return _mm256_shuffle_epi8(words, _mm256_setr_epi8(X8_WORD(0), X8_WORD(1), X8_WORD(2), X8_WORD(3),
-                                                       X8_WORD(0), X8_WORD(1), X8_WORD(2), X8_WORD(3)));
+    return _mm256_shuffle_epi8(words,
+                               _mm256_setr_epi8(X8_WORD(0), X8_WORD(1), X8_WORD(2), X8_WORD(3),
+                                                X8_WORD(0), X8_WORD(1), X8_WORD(2), X8_WORD(3)));
 #undef X8_WORD
 #undef X8_AT
 }
@@ -227,8 +228,8 @@ X8_INLINE void x8_unpack32(enum format f, const struct x8_rows *r, struct x8_blo
         x8_load(r, 18, b->w + 4);
         break;
     case FORMAT_MXFP4: {
-        __m256i level = _mm256_broadcastsi128_si256(_mm_setr_epi8(
-            12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
+        __m256i level = _mm256_broadcastsi128_si256(
+            _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
         x8_load(r, 0, head);
         b->d = x8_e8m0(head[0]);
         x8_nibbles(r, 1, b->w);
@@ -241,10 +242,14 @@ X8_INLINE void x8_unpack32(enum format f, const struct x8_rows *r, struct x8_blo
     }
 }
 
-/* Offset that x8_unpack32 and x8_pair256 leave on the levels. */
+/* Offset that x8_unpack32 and x8_levels256 leave on the levels. */
 X8_INLINE int32_t x8_offset(enum format f)
 {
-    return f == FORMAT_Q4_0 ? 8 : f == FORMAT_Q5_0 ? 16 : f == FORMAT_MXFP4 ? 12 : f == FORMAT_Q6_K ? 32 : 0;
+    return f == FORMAT_Q4_0    ? 8
+           : f == FORMAT_Q5_0  ? 16
+           : f == FORMAT_MXFP4 ? 12
+           : f == FORMAT_Q6_K  ? 32
+                               : 0;
 }
 
 /* ---- 256-element formats ---- */
@@ -331,8 +336,8 @@ X8_INLINE void x8_levels256(enum format f, const struct x8_rows *r, int quarter,
             /* bit 2 quarter (and the next) of each byte moved to bit 4 */
             int up = 4 - 2 * quarter;
             __m256i b0 = up >= 0 ? _mm256_slli_epi16(high[k], up) : _mm256_srli_epi16(high[k], -up);
-            __m256i b1 = up >= 1 ? _mm256_slli_epi16(high[k], up - 1)
-                                 : _mm256_srli_epi16(high[k], 1 - up);
+            __m256i b1 =
+                up >= 1 ? _mm256_slli_epi16(high[k], up - 1) : _mm256_srli_epi16(high[k], 1 - up);
             w[0][k] = x8_or_and(w[0][k], b0, sixteen);
             w[1][k] = x8_or_and(w[1][k], b1, sixteen);
         }

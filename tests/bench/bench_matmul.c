@@ -1,9 +1,13 @@
-/* Speed of the products: bench_matmul [-i ISA] [-t THREADS] [-f FORMAT] [-r ROWS] [-c COLS] [-n TOKENS] [-s SECONDS] [-w MIB]
+/* Speed of the products.
+ *
+ *     bench_matmul [-i ISA] [-t THREADS] [-f FORMAT] [-r ROWS] [-c COLS] [-n TOKENS] [-s SECONDS]
+ *                  [-w MIB]
  *
  * Without -n: decode (1 token, weights far beyond the caches, GB/s of weights) and prefill (512
- * tokens, GMAC/s) of every format. Threads take halves, thirds, ... of the rows, each pinned. A rate
- * is the best of several rounds, a round the processor time of its slowest thread, so that other work on the
- * machine counts little. -w MIB: weights to walk in decode (200; 0 for one copy, in cache). docs/kernels.md says what the machine can do at most. */
+ * tokens, GMAC/s) of every format. Threads take halves, thirds, ... of the rows, each pinned. A
+ * rate is the best of several rounds, a round the processor time of its slowest thread, so that
+ * other work on the machine counts little. -w MIB: weights to walk with fewer than 8 tokens (200;
+ * 0 for one copy, in cache). docs/kernels.md says what the machine can do at most. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -96,6 +100,10 @@ static void measure(const struct kernels *k, int32_t threads, enum format f, int
                     int32_t cols, int32_t tokens, double seconds)
 {
     const struct format_info *info = format_info(f);
+    if (cols % info->block != 0) {
+        printf("%-7s %-6s has no rows of %d\n", k->isa, info->name, cols);
+        return;
+    }
     struct bench b = {.k = k, .threads = threads};
     size_t row = format_row_bytes(f, (uint64_t)cols), act = act_row_bytes(info->act, cols);
     b.copy_bytes = row * (size_t)rows;
@@ -134,7 +142,8 @@ static void measure(const struct kernels *k, int32_t threads, enum format f, int
     }
     double macs = (double)rows * cols * tokens * b.copies;
     printf("%-7s %-6s threads %d  %6d x %-6d tokens %-4d  %7.2f GB/s  %8.2f GMAC/s\n", k->isa,
-           info->name, threads, rows, cols, tokens, (double)bytes / best * 1e-9, macs / best * 1e-9);
+           info->name, threads, rows, cols, tokens, (double)bytes / best * 1e-9,
+           macs / best * 1e-9);
     fflush(stdout);
     for (int32_t i = 0; i < threads; i++)
         free(b.scratch[i]);
@@ -152,15 +161,32 @@ int main(int argc, char **argv)
     int c;
     while ((c = getopt(argc, argv, "i:t:f:r:c:n:s:w:")) != -1)
         switch (c) {
-        case 'i': isa = optarg; break;
-        case 't': threads = atoi(optarg); break;
-        case 'f': format = optarg; break;
-        case 'r': rows = atoi(optarg); break;
-        case 'c': cols = atoi(optarg); break;
-        case 'n': tokens = atoi(optarg); break;
-        case 's': seconds = atof(optarg); break;
-        case 'w': walk_mib = atoi(optarg); break;
-        default: return 2;
+        case 'i':
+            isa = optarg;
+            break;
+        case 't':
+            threads = atoi(optarg);
+            break;
+        case 'f':
+            format = optarg;
+            break;
+        case 'r':
+            rows = atoi(optarg);
+            break;
+        case 'c':
+            cols = atoi(optarg);
+            break;
+        case 'n':
+            tokens = atoi(optarg);
+            break;
+        case 's':
+            seconds = atof(optarg);
+            break;
+        case 'w':
+            walk_mib = atoi(optarg);
+            break;
+        default:
+            return 2;
         }
     const struct kernels *k;
     struct leat_error e;

@@ -20,7 +20,10 @@ struct CMUnitTest {
     void (*run)(void **state);
 };
 
-#define cmocka_unit_test(f) {#f, f}
+#define cmocka_unit_test(f)                                                                        \
+    {                                                                                              \
+#f, f                                                                                      \
+    }
 #define fail_msg(...)                                                                              \
     do {                                                                                           \
         printf("%s:%d: ", __FILE__, __LINE__);                                                     \

@@ -109,7 +109,8 @@ static void test_float_to_half(void **state)
 {
     (void)state;
     for (uint32_t h = 0; h < 0x7c00; h++) {
-        double low = half_value((uint16_t)h), high = h == 0x7bff ? 65536 : half_value((uint16_t)(h + 1));
+        double low = half_value((uint16_t)h),
+               high = h == 0x7bff ? 65536 : half_value((uint16_t)(h + 1));
         float middle = (float)((low + high) / 2); /* exact: one more bit than a half has */
         uint32_t even = h & 1 ? h + 1 : h;
         assert_int_equal(float_to_half(middle), even);
@@ -176,7 +177,8 @@ static void test_dequant_floats(void **state)
     static const float f32[5] = {1.5f, -0.0f, 1e-40f, 3e38f, -7};
     static const uint16_t f16[4] = {0x3c00, 0x8001, 0x7bff, 0xc500};
     static const uint16_t bf16[4] = {0x3f80, 0x8000, 0x0001, 0xc2f7};
-    static const float want16[4] = {1, -0x1p-24f, 65504, -5}, wantb[4] = {1, -0.0f, 0x1p-133f, -123.5f};
+    static const float want16[4] = {1, -0x1p-24f, 65504, -5},
+                       wantb[4] = {1, -0.0f, 0x1p-133f, -123.5f};
     float out[5];
     char moved[32]; /* at an odd address */
     const struct kernels *k;
@@ -222,9 +224,9 @@ static void test_select(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),         cmocka_unit_test(test_foreign),
-        cmocka_unit_test(test_row_bytes),     cmocka_unit_test(test_half_to_float),
-        cmocka_unit_test(test_float_to_half), cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_table),          cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_row_bytes),      cmocka_unit_test(test_half_to_float),
+        cmocka_unit_test(test_float_to_half),  cmocka_unit_test(test_golden),
         cmocka_unit_test(test_dequant_floats), cmocka_unit_test(test_select),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,7 +16,7 @@
 
 enum { MAX_TOKENS = 130, MARK = 0x5a };
 
-static const enum format integer_formats[] = {FORMAT_Q4_0, FORMAT_Q5_0, FORMAT_Q5_1, FORMAT_Q8_0,
+static const enum format integer_formats[] = {FORMAT_Q4_0,  FORMAT_Q5_0, FORMAT_Q5_1, FORMAT_Q8_0,
                                               FORMAT_MXFP4, FORMAT_Q4_K, FORMAT_Q5_K, FORMAT_Q6_K};
 static const enum format float_formats[] = {FORMAT_F32, FORMAT_F16, FORMAT_BF16};
 
@@ -419,7 +419,8 @@ static void test_law(void **state)
     for (size_t f = 0; f < sizeof integer_formats / sizeof integer_formats[0]; f++)
         for (int seed = 12; seed < 15; seed++) {
             int32_t cols = seed == 14 ? 5120 : 768;
-            struct problem p = problem_new(integer_formats[f], 37, cols, 67, seed == 13 ? 3 : 0, seed);
+            struct problem p =
+                problem_new(integer_formats[f], 37, cols, 67, seed == 13 ? 3 : 0, seed);
             check_law(&p);
             problem_free(&p);
         }
@@ -442,7 +443,8 @@ static void test_floats(void **state)
             for (int seed = 0; seed < 4; seed++) {
                 int32_t cols = widths[w], rows = 1 + (int32_t)(w + (size_t)seed * 4) % 13;
                 int32_t tokens = 1 + (seed * 7 + (int32_t)w) % 17;
-                struct problem p = problem_new(float_formats[f], rows, cols, tokens, seed == 2, seed);
+                struct problem p =
+                    problem_new(float_formats[f], rows, cols, tokens, seed == 2, seed);
                 float *values = aligned((size_t)cols * 4);
                 const struct kernels *k;
                 for (int32_t tier = 0; (k = kernels_tier(tier)) != NULL; tier++) {

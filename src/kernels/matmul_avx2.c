@@ -323,7 +323,7 @@ X8_INLINE void walk_rows(enum format f, const struct panel_call *c, size_t block
         int32_t n = c->row_end - row < 8 ? c->row_end - row : 8;
         float *y = c->m->y + (size_t)c->token * stride + (size_t)row;
         struct x8_rows r;
-        x8_start(&r, w, c->m->row_bytes, row, n, c->row_end);
+        x8_start(&r, w, c->m->row_bytes, c->p->cols == c->m->cols, row, n, c->row_end);
         __m256 in_registers[PANEL_FEW], *acc = few ? in_registers : work->acc;
         for (int32_t t = 0; t < tokens; t++)
             acc[t] = c->first || t >= c->p->valid ? _mm256_setzero_ps()

@@ -172,7 +172,7 @@ X8_INLINE void rows_few(enum format f, const struct panel_call *c, size_t block_
         int32_t n = c->row_end - row < 8 ? c->row_end - row : 8;
         float *y = c->m->y + (size_t)c->token * stride + (size_t)row;
         struct x8_rows r;
-        x8_start(&r, w, c->m->row_bytes, row, n, c->row_end);
+        x8_start(&r, w, c->m->row_bytes, c->p->cols == c->m->cols, row, n, c->row_end);
         __m256 acc[PANEL_FEW];
         for (int t = 0; t < tokens; t++)
             acc[t] = c->first || t >= c->p->valid ? _mm256_setzero_ps()
@@ -335,9 +335,10 @@ X8_INLINE void rows_many(enum format f, const struct panel_call *c, size_t block
         int32_t n = c->row_end - row < 16 ? c->row_end - row : 16, n0 = n < 8 ? n : 8;
         float *y = c->m->y + (size_t)c->token * stride + (size_t)row;
         struct x16_rows r;
-        x8_start(&r.half[0], w, c->m->row_bytes, row, n0, c->row_end);
+        bool whole = c->p->cols == c->m->cols;
+        x8_start(&r.half[0], w, c->m->row_bytes, whole, row, n0, c->row_end);
         /* Past the last row the second half repeats the first; what it computes is not kept. */
-        x8_start(&r.half[1], w, c->m->row_bytes, n > 8 ? row + 8 : row, n > 8 ? n - 8 : n0,
+        x8_start(&r.half[1], w, c->m->row_bytes, whole, n > 8 ? row + 8 : row, n > 8 ? n - 8 : n0,
                  c->row_end);
         __mmask16 keep = (__mmask16)((1u << n) - 1);
         for (int32_t t = 0; t < tokens; t++)

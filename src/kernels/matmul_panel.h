@@ -12,9 +12,9 @@
 
 enum {
     PANEL_TOKENS = 64,
-    PANEL_FEW = 4,          /* up to so many the kernels keep their sums in registers */
-    PANEL_COLS = 2048,      /* of more than one token */
-    PANEL_COLS_ONE = 65536, /* of one token */
+    PANEL_FEW = 4,     /* up to so many the kernels keep their sums in registers */
+    PANEL_COLS = 2048, /* of so many tokens; of fewer more */
+    PANEL_COLS_MAX = 65536,
 };
 
 /* What a kernel needs besides levels and scales. t counts tokens, b blocks of 32, s blocks of
@@ -49,7 +49,7 @@ enum {
     PANEL_SUMS_BYTES = PANEL_TOKENS * PANEL_COLS / 16 * 4,
     PANEL_BYTES = PANEL_X_BYTES + PANEL_SCALE_BYTES + PANEL_SUMS_BYTES,
 };
-_Static_assert(PANEL_SUMS_BYTES >= PANEL_COLS_ONE / 16 * 4, "sums of a single token fit");
+_Static_assert(PANEL_SUMS_BYTES >= PANEL_COLS_MAX / 16 * 4, "sums of a single token fit");
 
 static inline void panel_init(struct panel *p, void *scratch)
 {
@@ -160,7 +160,9 @@ static inline void panel_walk(const struct matmul *m, int32_t row_begin, int32_t
     int32_t tile = tiles > 0 ? (m->tokens + tiles - 1) / tiles : 0;
     if (m->tokens <= few_tokens && tile > PANEL_FEW)
         tile = PANEL_FEW;
-    int32_t width = tile == 1 ? PANEL_COLS_ONE : PANEL_COLS;
+    int32_t held = tile == 3 ? 4 : tile > 0 ? tile : 1;
+    int32_t width = PANEL_TOKENS * PANEL_COLS / held / 256 * 256;
+    width = width < PANEL_COLS_MAX ? width : PANEL_COLS_MAX;
     for (c.token = 0; c.token < m->tokens; c.token += tile) {
         int32_t nt = m->tokens - c.token < tile ? m->tokens - c.token : tile;
         for (int32_t col = 0; col < m->cols; col += width) {

@@ -19,6 +19,7 @@ struct x8_rows {
     const uint8_t *row[8];
     const uint8_t *ahead; /* what is wanted soon: the rows after these, walked once meanwhile */
     bool near;            /* little enough for the first-level cache */
+    uint64_t apart;       /* 0, or the panel holds part of the columns: bytes to the rows after */
 };
 
 /* Largest run of bytes fetched ahead into the first-level cache. Measured, docs/kernels.md: with
@@ -31,7 +32,11 @@ enum { X8_NEAR_BYTES = 15 << 10 };
 X8_INLINE void x8_prefetch(const struct x8_rows *r, size_t n, size_t part, size_t parts)
 {
     size_t lines = (n + 63) / 64;
-    if (r->near) {
+    if (r->apart != 0) { /* runs of less than a row: each row's own */
+        for (size_t i = 8 * part / parts; i < 8 * (part + 1) / parts; i++)
+            for (size_t b = 0; b < n / 8; b += 64)
+                _mm_prefetch((const char *)r->row[i] + r->apart + b, _MM_HINT_T1);
+    } else if (r->near) {
 #pragma GCC unroll 32
         for (size_t i = lines * part / parts; i < lines * (part + 1) / parts; i++)
             _mm_prefetch((const char *)r->ahead + 64 * i, _MM_HINT_T0);
@@ -44,15 +49,16 @@ X8_INLINE void x8_prefetch(const struct x8_rows *r, size_t n, size_t part, size_
 }
 
 /* Rows row .. row + n - 1 (n <= 8) of w at a byte of theirs, with the group after them in ahead if
- * there is one before row end. */
-X8_INLINE void x8_start(struct x8_rows *r, const uint8_t *w, uint64_t row_bytes, int32_t row,
-                        int32_t n, int32_t end)
+ * there is one before row end. whole: the panel holds all columns. */
+X8_INLINE void x8_start(struct x8_rows *r, const uint8_t *w, uint64_t row_bytes, bool whole,
+                        int32_t row, int32_t n, int32_t end)
 {
     const uint8_t *first = w + (size_t)row * row_bytes;
     for (int32_t i = 0; i < 8; i++)
         r->row[i] = first + (size_t)(i < n ? i : n - 1) * row_bytes;
     r->ahead = first + (row + 8 < end ? 8 * row_bytes : 0);
     r->near = 8 * row_bytes <= X8_NEAR_BYTES;
+    r->apart = whole ? 0 : 8 * row_bytes;
 }
 
 /* n <= 8 floats; lanes past n are 0 and are not written. */

@@ -82,10 +82,12 @@ static int open_text(struct leat_engine *g, struct leat_error *e)
         g->text.t = NULL;
         return 0; /* evaluation works without one; whoever needs it gets the reason */
     }
-    if (tokenizer_size(g->text.t) > m->n_vocab)
+    /* Added tokens without a row exist (the image token of Gemma 3's text models): they are never
+     * sampled, and an error when a prompt holds one. */
+    if (tokenizer_plain_size(g->text.t) > m->n_vocab)
         return error_set(e, LEAT_ERR_FORMAT,
                          "the vocabulary has %d tokens and the embedding table only %d rows",
-                         (int)tokenizer_size(g->text.t), (int)m->n_vocab);
+                         (int)tokenizer_plain_size(g->text.t), (int)m->n_vocab);
     return 0;
 }
 

@@ -107,5 +107,7 @@ bool say_how(const struct options *o); /* the one line on streaming goes to stan
 void interrupt_watch(
     struct leat_engine *g); /* Ctrl-C and SIGTERM cancel g from now on; NULL: remember only */
 bool interrupt_came(void);
+/* Waits until fd can be read; false when the program was interrupted instead. */
+bool interrupt_wait(int fd);
 
 #endif

@@ -1,10 +1,12 @@
-/* leat eval: logits and perplexity of given tokens. Owns the logits file: written beside its place
- * and renamed when whole. */
+/* leat eval: logits and perplexity of given tokens. Owns the logits file: a new or regular file is
+ * written beside its place and renamed when whole; what else has the name (a link, a pipe, a
+ * device) stays what it is and is written into. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -23,23 +25,47 @@ struct eval {
     struct leat_session *session;
     struct leat_eval result;
     FILE *logits;
-    char temporary[4096];
+    char temporary[4096]; /* empty: written in place */
     int write_errno;
     double start_s;
 };
 
 /* ---- the logits file ---- */
 
+/* The name is of the folder, not of the file: a name as long as the file system allows has room. */
+static int temporary_name(struct eval *v, const char *path, struct leat_error *e)
+{
+    const char *slash = strrchr(path, '/');
+    const int folder = slash ? (int)(slash - path) + 1 : 0;
+    int n = snprintf(v->temporary, sizeof v->temporary, "%.*s.leat-%ld.part", folder, path,
+                     (long)getpid());
+    if (n < 0 || (size_t)n >= sizeof v->temporary)
+        return error_set(e, LEAT_ERR_USAGE, "the path of the logits file is too long");
+    return 0;
+}
+
 static int logits_open(struct eval *v, struct leat_error *e)
 {
     const char *path = option(v->o, "logits")->s;
     char quoted[256];
+    struct stat st;
+    int code;
     if (!path)
         return 0;
+    if (!*path || path[strlen(path) - 1] == '/')
+        return error_set(e, LEAT_ERR_USAGE, "--logits wants the name of a file");
     error_quote(quoted, sizeof quoted, path, strlen(path));
-    int n = snprintf(v->temporary, sizeof v->temporary, "%s.%ld.part", path, (long)getpid());
-    if (n < 0 || (size_t)n >= sizeof v->temporary)
-        return error_set(e, LEAT_ERR_USAGE, "the path of the logits file is too long");
+    const bool there = lstat(path, &st) == 0;
+    if (!there && errno != ENOENT)
+        return error_set_errno(e, LEAT_ERR_FILE, errno, "cannot write %s", quoted);
+    if (there && !S_ISREG(st.st_mode)) {
+        v->logits = fopen(path, "wb");
+        if (!v->logits)
+            return error_set_errno(e, LEAT_ERR_FILE, errno, "cannot write %s", quoted);
+        return 0;
+    }
+    if ((code = temporary_name(v, path, e)) < 0)
+        return code;
     v->logits = fopen(v->temporary, "wbx");
     if (!v->logits)
         return error_set_errno(e, LEAT_ERR_FILE, errno, "cannot write beside %s", quoted);
@@ -53,15 +79,20 @@ static int logits_close(struct eval *v, int code, struct leat_error *e)
     if (!v->logits)
         return code;
     error_quote(quoted, sizeof quoted, path, strlen(path));
+    /* Half a file reads like a whole one: in place, a regular file is emptied. */
+    if (!*v->temporary && (code < 0 || v->write_errno)) {
+        (void)fflush(v->logits);
+        (void)!ftruncate(fileno(v->logits), 0);
+    }
     errno = 0;
     if (fclose(v->logits) != 0 && !v->write_errno)
         v->write_errno = errno ? errno : EIO;
     if (v->write_errno)
         code = error_set_errno(e, LEAT_ERR_FILE, v->write_errno, "cannot write the logits for %s",
                                quoted);
-    else if (code == 0 && rename(v->temporary, path) != 0)
+    else if (code == 0 && *v->temporary && rename(v->temporary, path) != 0)
         code = error_set_errno(e, LEAT_ERR_FILE, errno, "cannot name the logits %s", quoted);
-    if (code < 0)
+    if (code < 0 && *v->temporary)
         unlink(v->temporary);
     return code;
 }

@@ -9,6 +9,7 @@
 #include "../base/error.h"
 
 #define READ_STEP (64u << 10)
+#define TEXT_MOST (256u << 20) /* bytes; no context holds as much, and a device may never end */
 
 static int read_all(int fd, const char *name, char **text, size_t *len, struct leat_error *e)
 {
@@ -16,6 +17,12 @@ static int read_all(int fd, const char *name, char **text, size_t *len, struct l
     char *buf = malloc(cap + 1);
     ssize_t got = 1;
     while (buf && got != 0) {
+        if (n == cap && cap >= TEXT_MOST) {
+            free(buf);
+            return error_set(e, LEAT_ERR_FILE,
+                             "%s holds more than %u MiB, which is more text than any context takes",
+                             name, TEXT_MOST >> 20);
+        }
         if (n == cap) {
             char *grown = realloc(buf, 2 * cap + 1);
             if (!grown)
@@ -24,8 +31,12 @@ static int read_all(int fd, const char *name, char **text, size_t *len, struct l
             cap *= 2;
             continue;
         }
+        if (!interrupt_wait(fd)) {
+            free(buf);
+            return error_set(e, LEAT_ERR_CANCELLED, "cancelled while waiting for %s", name);
+        }
         got = read(fd, buf + n, cap - n);
-        if (got < 0 && errno == EINTR && !interrupt_came())
+        if (got < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (got < 0) {
             int why = errno;
@@ -48,7 +59,8 @@ static int read_file(const char *path, char **text, size_t *len, struct leat_err
     if (strcmp(path, "-") == 0)
         return read_all(STDIN_FILENO, "standard input", text, len, e);
     error_quote(name, sizeof name, path, strlen(path));
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    /* Not blocking: a pipe that nobody writes yet is waited for in interrupt_wait(). */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
         return error_set_errno(e, LEAT_ERR_FILE, errno, "cannot open %s", name);
     int code = read_all(fd, name, text, len, e);

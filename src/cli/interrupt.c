@@ -1,8 +1,10 @@
 /* Ctrl-C and SIGTERM: the first cancels what the engine does, the second ends the program. Owns
  * the two signals. */
+#include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <sys/select.h>
 
 #include "cli.h"
 
@@ -36,4 +38,23 @@ void interrupt_watch(struct leat_engine *g)
 bool interrupt_came(void)
 {
     return atomic_load(&came);
+}
+
+bool interrupt_wait(int fd)
+{
+    sigset_t both, before;
+    bool ready = fd >= FD_SETSIZE; /* then the read itself waits */
+    sigemptyset(&both);
+    sigaddset(&both, SIGINT);
+    sigaddset(&both, SIGTERM);
+    /* Blocked but while it waits: a signal just before the wait must not be slept through. */
+    sigprocmask(SIG_BLOCK, &both, &before);
+    while (!ready && !interrupt_came()) {
+        fd_set fds;
+        FD_ZERO(&fds);
+        FD_SET(fd, &fds);
+        ready = pselect(fd + 1, &fds, NULL, NULL, NULL, &before) >= 0 || errno != EINTR;
+    }
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return !interrupt_came();
 }

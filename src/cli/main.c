@@ -1,8 +1,11 @@
 /* The leat program: finds the command, reads its options, runs it. Each command has a file of its
  * own (cmd_*.c). */
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli.h"
 #include "../base/error.h"
@@ -96,9 +99,21 @@ static bool is_any(const char *s, const char *a, const char *b, const char *c)
     return strcmp(s, a) == 0 || strcmp(s, b) == 0 || strcmp(s, c) == 0;
 }
 
+/* A standard stream that was closed gets a descriptor on which its use fails: else the next file
+ * opened, a model or the logits, would take its number and be written to. */
+static void hold_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv)
 {
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, handled where it happens */
+    hold_standard_streams();
+    /* A closed pipe and a file at its size limit are failed writes, handled where they happen. */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     if (argc < 2) {
         fputs("leat: no command; leat help lists them\n", stderr);
         return EXIT_USAGE;

@@ -42,11 +42,14 @@ static void probabilities(const struct decoder *d, float *z, int32_t n)
     }
 }
 
-/* What experts are chosen by: probability plus bias, and nothing in groups that lost. */
+/* What experts are chosen by: probability plus bias, and nothing in groups that lost. It lies on
+ * the stack of a team thread, whatever size the system gives that: a bit per expert, not a byte. */
+#define EXPERT_WORDS ((UINT16_MAX + 1) / 64)
+
 struct chooser {
     const float *p, *bias;
-    int32_t group;                        /* experts per group */
-    uint64_t shut[(UINT16_MAX + 1) / 64]; /* bit per expert: taken, or its group is out */
+    int32_t group;               /* experts per group */
+    uint64_t shut[EXPERT_WORDS]; /* taken, or its group is out */
 };
 
 static float score_of(const struct chooser *c, int32_t i)
@@ -54,27 +57,32 @@ static float score_of(const struct chooser *c, int32_t i)
     return c->bias ? c->p[i] + c->bias[i] : c->p[i];
 }
 
-static bool is_shut(const struct chooser *c, int32_t i)
+static bool bit_get(const uint64_t *bits, int32_t i)
 {
-    return c->shut[i / 64] >> (i % 64) & 1;
+    return bits[i / 64] >> (i % 64) & 1;
 }
 
-static void shut(struct chooser *c, int32_t i)
+static void bit_set(uint64_t *bits, int32_t i)
 {
-    c->shut[i / 64] |= UINT64_C(1) << (i % 64);
+    bits[i / 64] |= UINT64_C(1) << (i % 64);
+}
+
+static size_t bits_bytes(int32_t n)
+{
+    return ((size_t)n + 63) / 64 * sizeof(uint64_t);
 }
 
 /* Keeps the groups whose two best scores have the largest sums; ties go to the lower group. */
 static void groups_choose(struct chooser *c, int32_t n_group, int32_t used)
 {
     const int32_t n = n_group * c->group;
-    bool kept[UINT16_MAX + 1];
-    memset(kept, 0, (size_t)n_group);
+    uint64_t kept[EXPERT_WORDS];
+    memset(kept, 0, bits_bytes(n_group));
     for (int32_t round = 0; round < used; round++) {
         int32_t best = -1;
         float best_sum = 0;
         for (int32_t g = 0; g < n_group; g++) {
-            if (kept[g])
+            if (bit_get(kept, g))
                 continue;
             float first = -INFINITY, second = -INFINITY;
             for (int32_t i = g * c->group; i < (g + 1) * c->group; i++) {
@@ -92,11 +100,11 @@ static void groups_choose(struct chooser *c, int32_t n_group, int32_t used)
                 best_sum = sum;
             }
         }
-        kept[best] = true;
+        bit_set(kept, best);
     }
     for (int32_t i = 0; i < n; i++)
-        if (!kept[i / c->group])
-            shut(c, i);
+        if (!bit_get(kept, i / c->group))
+            bit_set(c->shut, i);
 }
 
 /* The best open expert, ties to the lower number; always some expert that is not taken, whatever
@@ -106,7 +114,7 @@ static int32_t expert_choose(const struct chooser *c, int32_t n)
     int32_t best = -1;
     float best_score = 0;
     for (int32_t i = 0; i < n; i++) {
-        if (is_shut(c, i))
+        if (bit_get(c->shut, i))
             continue;
         const float s = score_of(c, i);
         if (best < 0 || s > best_score) {
@@ -133,12 +141,12 @@ static void token_route(const struct route_job *j, int64_t t)
     c.p = p;
     c.bias = j->select_bias;
     c.group = n / m->n_group;
-    memset(c.shut, 0, ((size_t)n + 63) / 64 * sizeof *c.shut);
+    memset(c.shut, 0, bits_bytes(n));
     if (m->n_group > 1 && m->n_group_used < m->n_group && (int64_t)m->n_group_used * c.group >= k)
         groups_choose(&c, m->n_group, m->n_group_used);
     for (int32_t i = 0; i < k; i++) { /* chosen by score, kept in ascending number */
         const int32_t id = expert_choose(&c, n);
-        shut(&c, id);
+        bit_set(c.shut, id);
         int32_t at = i;
         for (; at > 0 && ids[at - 1] > id; at--)
             ids[at] = ids[at - 1];

@@ -369,7 +369,7 @@ int directory_open_folder(const char *folder, struct arena *a, struct directory 
     config = d->folder ? path_join(a, folder, "config.json", e) : NULL;
     if (!config)
         return LEAT_ERR_MEMORY;
-    if (stat(config, &st) == 0)
+    if (lstat(config, &st) == 0) /* a link that leads nowhere is said when it is opened */
         d->config = config;
     rc = open_shards(d, e);
     if (rc)

@@ -95,6 +95,15 @@ int32_t tokenizer_size(const struct tokenizer *t)
     return t->vocab.n;
 }
 
+int32_t tokenizer_plain_size(const struct tokenizer *t)
+{
+    int32_t n = t->vocab.n;
+    while (n > 0 && (!vocab_has(&t->vocab, n - 1) ||
+                     t->vocab.flags[n - 1] & (TOKEN_CONTROL | TOKEN_USER_DEFINED)))
+        n--;
+    return n;
+}
+
 const char *tokenizer_kind(const struct tokenizer *t)
 {
     return t->kind;

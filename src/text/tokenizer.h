@@ -29,6 +29,8 @@ int tokenizer_open_json(const char *path, struct ledger *l, struct tokenizer **o
 void tokenizer_close(struct tokenizer *t);
 
 int32_t tokenizer_size(const struct tokenizer *t);     /* number of ids: 0..size-1 */
+/* The same without added and control tokens at the end, for which a model need not have rows. */
+int32_t tokenizer_plain_size(const struct tokenizer *t);
 const char *tokenizer_kind(const struct tokenizer *t); /* "spm", "bpe" */
 const char *tokenizer_pre(const struct tokenizer *t);  /* pre-tokenizer name, "" = none */
 const char *tokenizer_note(

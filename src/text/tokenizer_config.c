@@ -296,7 +296,8 @@ static int read_file(struct folder_config *c, const char *folder, const char *na
     if (n < 0 || (size_t)n >= sizeof path)
         return error_set(e, LEAT_ERR_FILE, "%s: the path is too long",
                          error_quote(q, sizeof q, folder, strlen(folder)));
-    if (stat(path, &st) < 0 && (errno == ENOENT || errno == ENOTDIR))
+    /* Absent is one thing, a link whose target was not downloaded another: that one fails to open. */
+    if (lstat(path, &st) < 0 && (errno == ENOENT || errno == ENOTDIR))
         return 0;
     int rc = json_file_open(&r.file, path, CONFIG_BYTES, e);
     if (rc < 0)

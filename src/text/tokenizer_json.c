@@ -634,7 +634,7 @@ static bool exists(const char *folder, const char *name)
     char path[4200];
     struct stat st;
     int n = snprintf(path, sizeof path, "%s/%s", folder, name);
-    return n > 0 && (size_t)n < sizeof path && stat(path, &st) == 0;
+    return n > 0 && (size_t)n < sizeof path && lstat(path, &st) == 0; /* a dead link fails later */
 }
 
 /* A folder without tokenizer.json: say what it has instead. */

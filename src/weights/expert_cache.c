@@ -223,7 +223,7 @@ int experts_open(struct weights *w, uint64_t bytes, struct leat_error *e)
     used = expert_slots(&x->layout, bytes);
     rc = ledger_take(w->ledger, DOMAIN_HELD, ROW_EXPERTS, used, &mem, e);
     if (rc)
-        return error_prefix(e, "expert cache: ");
+        return rc;
     x->mem = mem;
     x->taken = used;
     for (int32_t c = 0; c < x->layout.n_classes; c++) {
@@ -566,8 +566,7 @@ int experts_next(struct weights_pass *p, struct expert_view *v, struct leat_erro
             p->broken = true;
             rc = lane_error(&x->failure, e);
             error_quote(q, sizeof q, name, __builtin_strlen(name));
-            return e ? error_prefix(e, "expert %d of %s: ", (int)w->m->units[t->unit].expert, q)
-                     : rc;
+            return e ? error_prefix(e, "expert %d of %s", (int)w->m->units[t->unit].expert, q) : rc;
         }
         issue(w, i);
         if (t->state == ITEM_MISSING && x->leases && !any_reading(x)) {

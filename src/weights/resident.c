@@ -17,7 +17,7 @@ int resident_open(struct weights *w, uint64_t bytes, struct leat_error *e)
         return 0;
     rc = ledger_take(w->ledger, DOMAIN_HELD, ROW_RESIDENT, r->bytes, &mem, e);
     if (rc)
-        return error_prefix(e, "resident weights: ");
+        return rc;
     r->mem = mem;
     r->taken = r->bytes;
     return 0;

@@ -17,7 +17,7 @@ int rows_open(struct weights *w, int32_t lanes, struct leat_error *e)
     bytes = (uint64_t)r->layout.n * r->layout.buffer_bytes;
     rc = ledger_take(w->ledger, DOMAIN_HELD, ROW_ROWS, bytes, &mem, e);
     if (rc)
-        return error_prefix(e, "row buffers: ");
+        return rc;
     r->mem = mem;
     r->taken = bytes;
     return 0;

@@ -59,7 +59,7 @@ int stream_open(struct weights *w, uint64_t bytes, struct leat_error *e)
     room = layout_granted(bytes < all ? bytes : all);
     rc = ledger_take(w->ledger, DOMAIN_HELD, ROW_STREAM, room, &mem, e);
     if (rc)
-        return error_prefix(e, "stream: ");
+        return rc;
     s->mem = mem;
     s->taken = room;
     s->room = room;

@@ -140,7 +140,7 @@ static int open_parts(struct weights *w, const struct weights_config *c, struct 
         return rc;
     rc = ledger_charge(w->ledger, DOMAIN_HELD, ROW_LANES, lanes_bytes(c->lanes), e);
     if (rc)
-        return error_prefix(e, "lanes: ");
+        return rc;
     w->lanes_taken = lanes_bytes(c->lanes);
     rc = lanes_open(c->lanes, &w->lanes, e);
     if (!rc)
@@ -179,7 +179,7 @@ int weights_open(const struct weights_config *c, struct weights **out, struct le
     tables_carve(c->model, &l, &size);
     rc = ledger_take(c->ledger, DOMAIN_HELD, ROW_VECTORS, size.used, &mem, e);
     if (rc)
-        return error_prefix(e, "norms and tables: ");
+        return rc;
     place.base = mem;
     w = tables_carve(c->model, &l, &place);
     assert(place.used == size.used && (void *)w == mem);

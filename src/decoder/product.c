@@ -5,7 +5,9 @@
 
 #include <string.h>
 
-#define STEP         8 /* rows are handed out in multiples of what kernels take at a time */
+#define STEP         16 /* rows are handed out in multiples of what kernels take at a time */
+#define WIDE         8  /* above this many tokens a call loads a panel of activations of its own, */
+#define WIDE_ROWS    64 /* which pays from about this many rows on (docs/kernels.md) */
 #define CHUNK_BYTES  (UINT64_C(32) << 10) /* less weight than this is not worth another thread */
 #define CHUNK_FLOATS 16384
 
@@ -24,6 +26,8 @@ int64_t product_chunk(const struct decoder *d, int64_t rows, uint64_t row_bytes,
             least = (int64_t)(CHUNK_BYTES / (row_bytes ? row_bytes : 1));
     if (n > 1)
         least = least / n > 32 ? least / n : 32;
+    if (n > WIDE && least < WIDE_ROWS)
+        least = WIDE_ROWS;
     chunk = chunk > least ? chunk : least;
     return (chunk + STEP - 1) / STEP * STEP + (chunk <= 0 ? STEP : 0);
 }

@@ -37,6 +37,7 @@ struct param {
     enum param_level level;
     enum param_scope scope;
     bool accepts_auto; /* the word "auto" is a value of its own, kept as PARAM value is_auto */
+    bool by_line_only; /* no default for every call: refused in a configuration file */
     bool lossy;        /* changes the answer's quality */
     double min, max;   /* of INT, FLOAT, SIZE: the constants that validation uses; both 0 = none */
     const char *def;   /* default in the spelling of the command line; NULL = unset */

@@ -289,6 +289,10 @@ static int line_read(struct param_set *s, char *line, struct leat_error *e)
                          "\\n, \\t, \\\\ and \\\"",
                          key);
     int32_t row = params_find(s, key);
+    if (row >= 0 && s->rows[row]->by_line_only)
+        return error_set(e, LEAT_ERR_USAGE,
+                         "%s is for the command line only; a configuration file cannot set it",
+                         key);
     if (row >= 0 && s->values[row].set && strcmp(s->values[row].source, SOURCE_FILE) != 0) {
         struct param_value checked = {0}; /* still, a wrong line is wrong */
         int rc = value_parse(s->rows[row], value, &checked, e);

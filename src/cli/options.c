@@ -18,6 +18,7 @@ static const struct param program_rows[] = {
      .unit = "path",
      .help = "The model, if it is not the first bare word.",
      .type = PARAM_STRING,
+     .by_line_only = true,
      .level = PARAM_BASIC,
      .commands = TEXT_COMMANDS | CMD_INSPECT},
     {.key = "prompt",
@@ -28,6 +29,7 @@ static const struct param program_rows[] = {
      .unit = "text",
      .help = "The text, bytes exactly as given.",
      .type = PARAM_STRING,
+     .by_line_only = true,
      .level = PARAM_BASIC,
      .scope = PARAM_REQUEST,
      .commands = TEXT_COMMANDS},
@@ -39,6 +41,7 @@ static const struct param program_rows[] = {
      .unit = "path",
      .help = "The text from a file, bytes exactly as they are; - is standard input.",
      .type = PARAM_STRING,
+     .by_line_only = true,
      .level = PARAM_BASIC,
      .scope = PARAM_REQUEST,
      .commands = TEXT_COMMANDS},
@@ -49,6 +52,7 @@ static const struct param program_rows[] = {
      .unit = "ids",
      .help = "Ids in place of a text: \"1 5 9\"; nothing is added to them.",
      .type = PARAM_STRING,
+     .by_line_only = true,
      .level = PARAM_ADVANCED,
      .scope = PARAM_REQUEST,
      .commands = CMD_RUN | CMD_EVAL},
@@ -79,6 +83,7 @@ static const struct param program_rows[] = {
      .group = "Model and text",
      .help = "The text is a list of ids; print what they spell.",
      .type = PARAM_BOOL,
+     .by_line_only = true,
      .level = PARAM_BASIC,
      .scope = PARAM_REQUEST,
      .def = "false",
@@ -99,6 +104,7 @@ static const struct param program_rows[] = {
      .unit = "path",
      .help = "Write the logits as raw float32, row i for token i.",
      .type = PARAM_STRING,
+     .by_line_only = true,
      .level = PARAM_BASIC,
      .scope = PARAM_REQUEST,
      .commands = CMD_EVAL},
@@ -126,6 +132,7 @@ static const struct param program_rows[] = {
      .group = "Output",
      .help = "Print what the options and the configuration file add up to, and end.",
      .type = PARAM_BOOL,
+     .by_line_only = true,
      .level = PARAM_ADVANCED,
      .def = "false",
      .commands = CMD_ALL},
@@ -136,6 +143,7 @@ static const struct param program_rows[] = {
      .group = "Output",
      .help = "Print this and end.",
      .type = PARAM_BOOL,
+     .by_line_only = true,
      .level = PARAM_BASIC,
      .def = "false",
      .commands = CMD_ALL},
@@ -241,12 +249,9 @@ int options_params(const struct options *o, struct leat_params **out, struct lea
 
 int options_model(struct options *o, const char **model, struct leat_error *e)
 {
-    const struct param_value *named = option(o, "model");
-    const bool by_hand = named->s && strcmp(named->source, "command line") == 0;
-    int32_t used = 0;
-    if (o->n_words > 0 && !by_hand)
-        used = 1;
-    *model = used ? o->words[0] : named->s;
+    const char *named = option(o, "model")->s;
+    const int32_t used = o->n_words > 0 && !named ? 1 : 0;
+    *model = used ? o->words[0] : named;
     if (!*model)
         return error_set(e, LEAT_ERR_USAGE, "no model was named: leat %s %s", o->command->name,
                          o->command->arguments);
@@ -344,8 +349,8 @@ void options_show(const struct options *o, const struct leat_error *problem)
            problem ? problem->message : "");
     for (int32_t i = 0; i < o->set.n; i++) {
         const struct param *row = o->set.rows[i];
-        if (!(row->commands & o->command->rows))
-            continue;
+        if (!(row->commands & o->command->rows) || row->by_line_only)
+            continue; /* what is printed is a configuration file */
         if (o->set.values[i].set)
             printf("# from the %s\n", o->set.values[i].source);
         show_row(row, &o->set.values[i]);

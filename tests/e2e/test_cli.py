@@ -431,6 +431,23 @@ def test_config_file(model, tmp_path):
     assert r.returncode == 2 and 'not valid' in r.stdout
 
 
+def test_config_file_of_what_was_shown(model, tmp_path):
+    """Saving --show-config must not change what the next call does."""
+    for args in (['run', model, '-p', 'hello', '-n', '3', *GREEDY], ['eval', model, '--tokens', '1 5', '--logits', tmp_path / 'out'],
+                 ['tokenize', model, '-p', '1 5', '--decode'], ['inspect', model]):
+        write_config(tmp_path, '')
+        want = leat(args[0], model, '-p', 'hello', check=0).stdout if args[0] == 'tokenize' else None
+        shown = leat(*args, '--show-config', check=0).stdout
+        write_config(tmp_path, shown)
+        assert not re.search('^(model|prompt|file|tokens|decode|logits|show_config|help) ', shown, re.M)
+        assert leat(*args, check=0).stdout
+        assert want is None or leat('tokenize', model, '-p', 'hello', check=0).stdout == want
+    for key in ('model', 'prompt', 'file', 'tokens', 'decode', 'logits', 'show_config', 'help'):
+        write_config(tmp_path, '\n%s = true\n' % key)
+        e = error_of('run', model, '-p', 'x', status=2)
+        assert 'line 2' in e['message'] and key in e['message'] and 'command line only' in e['message']
+
+
 def test_params_table():
     rows = leat_json('params')['params']
     keys = [r['key'] for r in rows]

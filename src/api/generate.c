@@ -153,6 +153,14 @@ static int prompt_encode(const struct leat_engine *g, const struct leat_request 
             *e = g->tokenizer_error;
         return g->tokenizer_error.code;
     }
+    /* A text that cannot fit is refused before its ids take memory. Normalisation and stripping may
+     * drop bytes, hence twice. */
+    const uint64_t most = (uint64_t)g->facts.context * tokenizer_longest(t);
+    if (r->text_len / 2 > most)
+        return error_set(e, LEAT_ERR_CONTEXT,
+                         "a text of %zu bytes does not fit a context of %d tokens, whose longest is "
+                         "%zu bytes: give a larger context or a shorter text",
+                         r->text_len, (int)g->facts.context, tokenizer_longest(t));
     int code = tokenizer_encode(t, r->text, r->text_len, r->text_flags, out, e);
     if (code < 0)
         return code;

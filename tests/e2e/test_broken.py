@@ -186,3 +186,10 @@ def test_added_tokens_without_an_embedding_row(folder):
     t['model']['vocab']['surplus'] = rows
     f.write_text(json.dumps(t))
     assert 'embedding table' in error_of('run', folder, '-p', 'hello')['message']
+
+
+def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(model, tmp_path):
+    (tmp_path / 'long').write_bytes(b'a' * 40_000_000)
+    r = leat('run', model, '-f', tmp_path / 'long', '-n', '1', '-c', '64', '--json', check=1)
+    e = json.loads(r.stderr)['error']
+    assert e['code'] == 'context' and '40000000 bytes' in e['message']

@@ -72,7 +72,7 @@ int usage_man(void); /* docs/leat.1 */
 /* The text of -p or -f (- is standard input), bytes as they are. *text is new memory. 1 = given, 0
  * = neither was. */
 int input_text(const struct options *o, char **text, size_t *len, struct leat_error *e);
-/* Ids as numbers between blanks or commas. *ids is new memory. */
+/* Ids as numbers between blanks or commas, in [ ] or not. *ids is new memory. */
 int input_ids(const char *text, size_t len, int32_t **ids, int32_t *n, struct leat_error *e);
 
 /* ---- render.c ---- */
@@ -100,6 +100,8 @@ void rate_print(const char *what, double tokens, double seconds);
 void progress_begin(void); /* quiet unless standard error is a terminal */
 void progress_show(const struct leat_progress *p);
 void progress_end(void);               /* wipes the line */
+/* What is amiss with how the engine was opened, as one line; NULL: nothing. */
+const char *warning_of(const struct leat_engine *g, char *dst, size_t cap);
 bool say_how(const struct options *o); /* the one line on streaming goes to standard error */
 
 /* ---- interrupt.c ---- */

@@ -101,7 +101,10 @@ static int on_logits(void *arg, int32_t position, const float *logits, int32_t w
 {
     struct eval *v = arg;
     struct leat_progress p = {
-        .prompt_done = position, .prompt_total = v->n, .elapsed_s = clock_now() - v->start_s};
+        .prompt_done = position,
+        .prompt_total = v->n,
+        .elapsed_s = clock_now() - v->start_s,
+    }; /* rows come when their pass is over: no layer to name */
     progress_show(&p);
     errno = 0;
     if (v->logits && fwrite(logits, sizeof *logits, (size_t)width, v->logits) != (size_t)width) {
@@ -170,8 +173,12 @@ static int evaluate(struct eval *v, struct leat_error *e)
     interrupt_watch(v->engine);
     if (!v->ids && (code = encode_text(v, e)) < 0)
         return code;
-    if (say_how(v->o) && !v->o->json)
+    if (say_how(v->o) && !v->o->json) {
+        char warning[128];
         fprintf(stderr, "leat: %s\n", v->plan.summary);
+        if (warning_of(v->engine, warning, sizeof warning))
+            fprintf(stderr, "leat: %s\n", warning);
+    }
     if ((code = leat_session_open(v->engine, &v->session, e)) < 0 || (code = logits_open(v, e)) < 0)
         return code;
     v->start_s = clock_now();
@@ -187,6 +194,7 @@ static void print_json(const struct eval *v)
 {
     const struct leat_eval *r = &v->result;
     struct leat_stats s;
+    char warning[128];
     json_t *top = json_object();
     leat_engine_stats(v->engine, option(v->o, "stats")->b, &s);
     json_object_set_new(top, "n_tokens", json_integer(r->n));
@@ -195,6 +203,8 @@ static void print_json(const struct eval *v)
     json_object_set_new(top, "nll_sum", isfinite(r->nll_sum) ? json_real(r->nll_sum) : json_null());
     json_object_set_new(top, "logits_width", json_integer(leat_engine_facts(v->engine)->n_logits));
     json_object_set_new(top, "logits_file", json_text_of(option(v->o, "logits")->s));
+    if (warning_of(v->engine, warning, sizeof warning))
+        json_object_set_new(top, "warning", json_string(warning));
     json_t *stats = stats_json(v->engine, &s, r->eval_s, r->n);
     json_object_set_new(stats, "eval_s", json_real(r->eval_s));
     json_object_set_new(stats, "eval_per_s", json_rate(r->n, r->eval_s));
@@ -207,8 +217,8 @@ static void print_text(const struct eval *v)
     const struct leat_eval *r = &v->result;
     char line[128];
     int n = isfinite(r->perplexity)
-                ? snprintf(line, sizeof line, "perplexity %.6g over %d tokens\n", r->perplexity,
-                           (int)r->n - 1)
+                ? snprintf(line, sizeof line, "perplexity %.6g over %d token%s\n", r->perplexity,
+                           (int)r->n - 1, r->n == 2 ? "" : "s")
                 : snprintf(line, sizeof line, "%d token%s evaluated; a perplexity needs two\n",
                            (int)r->n, r->n == 1 ? "" : "s");
     output_bytes(line, (size_t)n);

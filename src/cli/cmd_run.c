@@ -83,8 +83,12 @@ static int generate(struct run *r, struct leat_error *e)
     interrupt_watch(r->engine);
     if (!r->ids && !leat_engine_tokenizer(r->engine, e))
         return e->code;
-    if (say_how(o) && !o->json)
+    if (say_how(o) && !o->json) {
+        char warning[128];
         fprintf(stderr, "leat: %s\n", r->plan.summary);
+        if (warning_of(r->engine, warning, sizeof warning))
+            fprintf(stderr, "leat: %s\n", warning);
+    }
     if ((code = leat_session_open(r->engine, &r->session, e)) < 0)
         return code;
     struct leat_request q = {
@@ -124,6 +128,7 @@ static json_t *ids_json(const int32_t *ids, int32_t n)
 static void print_json(const struct run *r)
 {
     const struct leat_result *q = &r->result;
+    char warning[128];
     json_t *top = json_object();
     json_t *s = stats_json(r->engine, &r->after, r->elapsed_s, (double)(q->n_prompt + q->n_tokens));
     json_object_set_new(top, "text", json_stringn(q->text ? q->text : "", q->text_len));
@@ -133,6 +138,8 @@ static void print_json(const struct run *r)
     if (q->stopped_by)
         json_object_set_new(top, "stop_string", json_text_of(q->stopped_by));
     json_object_set_new(top, "seed", json_integer((json_int_t)q->seed));
+    if (warning_of(r->engine, warning, sizeof warning))
+        json_object_set_new(top, "warning", json_string(warning));
     json_object_set_new(s, "prompt_tokens", json_integer(q->n_prompt));
     json_object_set_new(s, "prompt_s", json_real(q->prompt_s));
     json_object_set_new(s, "prompt_per_s", json_rate(q->n_prompt, q->prompt_s));

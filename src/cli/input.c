@@ -94,6 +94,14 @@ static bool is_gap(char c)
 int input_ids(const char *text, size_t len, int32_t **ids, int32_t *n, struct leat_error *e)
 {
     const char *c = text, *end = text + len;
+    while (c < end && is_gap(*c))
+        c++;
+    while (end > c && is_gap(end[-1]))
+        end--;
+    if (end - c >= 2 && *c == '[' && end[-1] == ']') { /* as --json prints them */
+        c++;
+        end--;
+    }
     size_t most = len / 2 + 1;
     int32_t *out = malloc(most * sizeof *out);
     *n = 0;

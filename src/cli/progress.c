@@ -28,8 +28,10 @@ void progress_show(const struct leat_progress *p)
         return;
     last_s = now;
     shown = true;
-    fprintf(stderr, "\rprompt: %d of %d tokens, layer %d of %d, %.1f s\033[K", (int)p->prompt_done,
-            (int)p->prompt_total, (int)p->layer + 1, (int)p->n_layer, p->elapsed_s);
+    fprintf(stderr, "\rprompt: %d of %d tokens, ", (int)p->prompt_done, (int)p->prompt_total);
+    if (p->n_layer > 0)
+        fprintf(stderr, "layer %d of %d, ", (int)p->layer + 1, (int)p->n_layer);
+    fprintf(stderr, "%.1f s\033[K", p->elapsed_s);
     fflush(stderr);
 }
 
@@ -40,6 +42,16 @@ void progress_end(void)
     fputs("\r\033[K", stderr);
     fflush(stderr);
     shown = false;
+}
+
+const char *warning_of(const struct leat_engine *g, char *dst, size_t cap)
+{
+    const struct leat_facts *f = leat_engine_facts(g);
+    if (f->n_ctx_train <= 0 || f->context <= f->n_ctx_train)
+        return NULL;
+    snprintf(dst, cap, "a context of %d is beyond the %d tokens it was trained for", (int)f->context,
+             (int)f->n_ctx_train);
+    return dst;
 }
 
 bool say_how(const struct options *o)

@@ -129,7 +129,7 @@ static void print_refusal(const struct leat_error *e, const struct leat_plan *p)
 {
     char a[24], b[24];
     fprintf(stderr,
-            "leat: the budget of %s is too small. The smallest sum, with a context of %d and a "
+            "leat: the budget of %s is too small.\nThe smallest sum, with a context of %d and a "
             "width of %d:\n",
             format_bytes(a, sizeof a, p->ceiling_bytes), (int)p->context, (int)p->width);
     for (int32_t i = 0; i < p->n_rows; i++)

@@ -20,8 +20,10 @@ void usage_program(void)
            leat_version());
     for (int32_t i = 0; i < n_commands; i++) {
         char head[96];
-        snprintf(head, sizeof head, "leat %s %s", commands[i].name, commands[i].arguments);
-        printf("  %-34s %s\n", head, commands[i].summary);
+        const int n =
+            snprintf(head, sizeof head, "leat %s %s", commands[i].name, commands[i].arguments);
+        printf("  %-34s%s %s\n", head, n > 34 ? "\n                                    " : "",
+               commands[i].summary);
     }
     printf("  %-34s %s\n", "leat help [COMMAND]", "this, or the options of a command");
     printf("  %-34s %s\n", "leat version", "the version");
@@ -52,13 +54,17 @@ static void print_wrapped(const char *s)
 void usage_command(const struct command *c)
 {
     struct options o;
-    printf("usage: leat %s %s\n\n", c->name, c->arguments);
+    printf("usage: leat %s%s%s\n\n", c->name, *c->arguments ? " " : "", c->arguments);
     print_wrapped(c->about);
     if (options_open(&o, c, NULL) < 0)
         return;
     char *text = params_usage(&o.set, c->rows, PARAM_ADVANCED, COLUMNS);
     printf("\n%s\n", text ? text : "");
-    print_wrapped(sizes);
+    bool any_size = false;
+    for (int32_t i = 0; i < o.set.n; i++)
+        any_size |= o.set.rows[i]->type == PARAM_SIZE && (o.set.rows[i]->commands & c->rows);
+    if (any_size)
+        print_wrapped(sizes);
     print_wrapped(configured);
     free(text);
     options_close(&o);

@@ -57,7 +57,7 @@ const struct param sampling_params[] = {
      .label = "Seed",
      .group = "Sampling",
      .help = "Seed of the random numbers; same seed, same text. auto: a new one each time, which "
-             "is then said.",
+             "--stats and --json say.",
      .type = PARAM_INT,
      .level = PARAM_BASIC,
      .scope = PARAM_REQUEST,

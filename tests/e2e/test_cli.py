@@ -448,6 +448,15 @@ def test_config_file_of_what_was_shown(model, tmp_path):
         assert 'line 2' in e['message'] and key in e['message'] and 'command line only' in e['message']
 
 
+def test_context_beyond_the_trained(model):
+    trained = leat_json('inspect', model)['model']['context_trained']
+    for args in (['run', model, '-p', 'a', '-n', '1'], ['eval', model, '--tokens', '1 5']):
+        over, within = [*args, '-c', trained + 1], [*args, '-c', trained]
+        assert str(trained) in leat_json(*over)['warning'] and 'warning' not in leat_json(*within)
+        assert 'trained for' in leat(*over, '--stats', check=0).stderr and leat(*over, check=0).stderr == ''
+        assert 'trained for' in on_terminal(*over)[1] and 'trained for' not in on_terminal(*within)[1]
+
+
 def test_params_table():
     rows = leat_json('params')['params']
     keys = [r['key'] for r in rows]
@@ -464,7 +473,9 @@ def test_help_version_and_man_page():
         assert 'leat %s' % c in text
         usage = leat(c, '--help', check=0).stdout
         assert leat('help', c, check=0).stdout == usage and usage.startswith('usage: leat %s' % c)
-        assert max(map(len, usage.split('\n'))) <= 80
+        assert max(map(len, usage.split('\n'))) <= 80 and ' \n' not in usage
+        assert ('SIZE is' in usage) == ('--memory' in usage)
+    assert max(map(len, text.split('\n'))) <= 80
     page = leat('help', 'man', check=0).stdout
     assert open(os.path.join(ROOT, 'docs', 'leat.1')).read() == page, 'docs/leat.1 is old: leat help man > docs/leat.1'
     r = subprocess.run(['man', '--warnings', '-E', 'UTF-8', '-l', '-Tutf8', '-Z', '-'], input=page.encode(), stdout=subprocess.DEVNULL,
@@ -481,6 +492,9 @@ def test_tokenize(model, tmp_path):
     back = leat_json('tokenize', model, '-p', ids, '--decode')
     assert back['text'] == 'hello world' and back['ids'] == r['ids']
     assert leat('tokenize', model, '-p', ids, '--decode', check=0).stdout == 'hello world'
+    assert leat('tokenize', model, '-p', ' %s\n' % r['ids'], '--decode', check=0).stdout == 'hello world'
+    for wrong in ('[1', '1]', '[1] 2', '[[1]]'):
+        assert error_of('tokenize', model, '-p', wrong, '--decode', status=2)['code'] == 'usage'
     assert leat_json('tokenize', model, '-p', 'hello world', '--no-bos')['ids'] == r['ids'][1:]
     assert 2 in leat_json('tokenize', model, '-p', '</s>', '--special')['ids']
     assert 2 not in leat_json('tokenize', model, '-p', '</s>')['ids']
@@ -525,6 +539,7 @@ def test_eval(model, tmp_path):
     by_ids = leat_json('eval', model, '--tokens', ' '.join(map(str, leat_json('tokenize', model, '-f', f)['ids'])))
     assert by_text['perplexity'] == by_ids['perplexity']
     assert 'perplexity' in leat('eval', model, '-f', f, check=0).stdout
+    assert leat('eval', model, '--tokens', '1 5', check=0).stdout.endswith(' over 1 token\n')
     assert leat_json('eval', model, '--tokens', '5')['perplexity'] is None
 
 

@@ -270,7 +270,7 @@ static void print_lists(FILE *f, const struct inspect *i, bool tensors)
         for (int32_t d = 0; d < t->n_dims; d++)
             snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%" PRIu64,
                      d ? " x " : "", t->dims[d]);
-        fprintf(f, "  %-44s %-6s %20s %10s\n", t->name, t->type, shape,
+        fprintf(f, "  %-38s %-6s %20s %10s\n", t->name, t->type, shape,
                 format_bytes(a, sizeof a, t->bytes));
     }
 }

@@ -99,7 +99,7 @@ void rate_print(const char *what, double tokens, double seconds);
 
 void progress_begin(void); /* quiet unless standard error is a terminal */
 void progress_show(const struct leat_progress *p);
-void progress_end(void);               /* wipes the line */
+void progress_end(void); /* wipes the line */
 /* What is amiss with how the engine was opened, as one line; NULL: nothing. */
 const char *warning_of(const struct leat_engine *g, char *dst, size_t cap);
 bool say_how(const struct options *o); /* the one line on streaming goes to standard error */

@@ -49,8 +49,8 @@ const char *warning_of(const struct leat_engine *g, char *dst, size_t cap)
     const struct leat_facts *f = leat_engine_facts(g);
     if (f->n_ctx_train <= 0 || f->context <= f->n_ctx_train)
         return NULL;
-    snprintf(dst, cap, "a context of %d is beyond the %d tokens it was trained for", (int)f->context,
-             (int)f->n_ctx_train);
+    snprintf(dst, cap, "a context of %d is beyond the %d tokens it was trained for",
+             (int)f->context, (int)f->n_ctx_train);
     return dst;
 }
 

@@ -580,3 +580,11 @@ def test_inspect(model, moe):
     vocab = data_path('vocab-gguf', 'ggml-vocab-gpt-2.gguf')
     r = leat_json('inspect', vocab)
     assert not r['runs'] and r['lacks']
+
+
+def test_params_lists_keys_bounds_and_defaults():
+    lines = leat('params', check=0).stdout.splitlines()
+    rows = {l.split()[0]: l for l in lines if l and not l.startswith(' ')}
+    assert 'f32 f16 q8_0' in rows['kv_type'] and '--kv-type' in rows['kv_type'] and '[f16]' in rows['kv_type']
+    assert 'sessions' in rows and '1 to 1024' in rows['sessions'] and '[1]' in rows['sessions']
+    assert max(map(len, lines)) <= 80

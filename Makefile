@@ -45,4 +45,4 @@ install: all
 	meson install -C $(BUILD) --quiet
 
 clean:
-	rm -rf $(BUILD) build-asan build-tsan build-werror build-clang
+	rm -rf $(BUILD) build-asan build-tsan build-werror build-clang build-fuzz

@@ -74,6 +74,7 @@ static void fill_avx2(struct kernels *k)
 #if defined(KERNELS_HAVE_AVX512)
 static void fill_avx512(struct kernels *k)
 {
+    ops_fill_avx512(k);
     k->matmul = matmul_avx512;
 }
 #endif

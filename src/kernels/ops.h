@@ -18,9 +18,12 @@
 void ops_fill_scalar(struct kernels *k);
 /* The same for AVX2 + FMA + F16C; x86-64 only, and only when the processor has all three. */
 void ops_fill_avx2(struct kernels *k);
+/* The same for AVX-512 F, BW, VL, DQ; overwrites what is faster with it. */
+void ops_fill_avx512(struct kernels *k);
 
 /* For the table above: the parts that lie in files of their own. */
 void ops_attn_tile_scalar(const struct attn_tile *a);
 void ops_attn_tile_avx2(const struct attn_tile *a);
+void ops_attn_tile_avx512(const struct attn_tile *a);
 
 #endif

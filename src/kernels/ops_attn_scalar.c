@@ -12,20 +12,17 @@
 #define LANES 8
 #define COLS  64 /* values of a row that are unpacked at a time */
 
-static int32_t up8(int32_t n)
-{
-    return (n + 7) / 8 * 8;
-}
-
-/* Weights of every query, and whichever is larger: eight whole key rows, or 64 rows of 64 value
- * columns. */
+/* Weights and a factor of every query, a copy of the queries where rows are no multiple of 16,
+ * and whichever is larger: 32 whole key rows, or 64 rows of 64 value columns. */
 size_t attn_scratch_bytes(int32_t dk, int32_t dv, int32_t nq)
 {
     (void)dv;
-    size_t keys = (size_t)up8(dk) * LANES;
+    const size_t key = ((size_t)dk + 15) / 16 * 16, queries = ((size_t)nq + 15) / 16 * 16;
+    size_t keys = key * 32;
     size_t values = (size_t)ATTN_TILE * COLS;
-    size_t weights = (size_t)nq * ATTN_TILE;
-    return (weights + (keys > values ? keys : values)) * sizeof(float);
+    size_t weights = queries * ATTN_TILE + queries;
+    size_t copies = dk % 16 != 0 ? queries * key : 0;
+    return (weights + copies + (keys > values ? keys : values)) * sizeof(float);
 }
 
 /* Values [c0, c1) of a row; c0 is a multiple of 64. */

@@ -23,7 +23,7 @@ x86_64*)
     avx2="-mavx2 -mfma -mf16c"
     avx512="$avx2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni"
     for f in act_avx2 matmul_avx2 matmul_float_avx2 ops_avx2 ops_attn_avx2; do compile $f "$avx2"; done
-    compile matmul_avx512 "$avx512"
+    for f in matmul_avx512 ops_avx512 ops_attn_avx512; do compile $f "$avx512"; done
     wide="-DKERNELS_HAVE_AVX2 -DKERNELS_HAVE_AVX512"
     ;;
 esac

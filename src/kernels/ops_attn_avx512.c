@@ -1,0 +1,523 @@
+/* Attention over one tile of 64 positions, AVX-512 version. Knows no sequence, no page, no mask but
+ * a range per query. Pure; any thread.
+ *
+ * Keys are turned: a vector holds two neighbouring values of eight positions, so that a query's
+ * pair of values, broadcast, meets eight positions at once and nothing is summed across a vector
+ * until the end. Order of a score: the even values of a row in ascending order, the odd ones
+ * likewise (fused), then the two sums added. A running sum takes the tile's weights in sixteen
+ * lanes (position mod 16), added 8, 4, 2, 1 apart. Values: position by position, ascending, fused.
+ * How many queries stand together chooses only which registers hold them, and whether rows are
+ * unpacked into scratch first. */
+#include "ops.h"
+
+#if defined(__x86_64__)
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "ops_avx512.h"
+
+#define COLS  64 /* values of a row that are added up at a time */
+#define HALF  32 /* positions whose keys are turned at a time */
+#define BLOCK 6  /* queries that stand in registers together: with 4 vectors 24 sums of 32 registers */
+#define FEW   4  /* up to so many queries rows go from memory into the sums */
+
+#define INLINE OPS_AVX512 __attribute__((always_inline)) static inline
+
+static inline int32_t up16(int32_t n)
+{
+    return (n + 15) & ~15;
+}
+
+/* Values [c, c + 16) of a row as f32, zeros beyond the n that are there; c is a multiple of 16.
+ * t is a constant at every call. */
+INLINE __m512 row_part(enum kv_type t, const uint8_t *row, int32_t c, int32_t n)
+{
+    const __mmask16 m = ops_mask16(n - c);
+    switch (t) {
+    case KV_F32:
+        row += (size_t)c * 4;
+        return m == 0xffff ? _mm512_loadu_ps(row) : _mm512_maskz_loadu_ps(m, row);
+    case KV_F16:
+        row += (size_t)c * 2;
+        return _mm512_cvtph_ps(m == 0xffff
+                                   ? _mm256_loadu_si256((const __m256i *)(const void *)row)
+                                   : _mm256_maskz_loadu_epi16(m, row));
+    case KV_Q8_0: {
+        const uint8_t *block = row + (size_t)c / 32 * 34;
+        uint16_t h;
+        memcpy(&h, block, 2);
+        const __m128i q = _mm_loadu_si128((const __m128i *)(const void *)(block + 2 + c % 32));
+        const __m512 v = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q));
+        return _mm512_mul_ps(_mm512_set1_ps(_cvtsh_ss(h)), v); /* stored in whole blocks */
+    }
+    }
+    return _mm512_setzero_ps();
+}
+
+/* The same of a row whose n values are all there. */
+INLINE __m512 row_whole(enum kv_type t, const uint8_t *row, int32_t c)
+{
+    return row_part(t, row, c, c + 16);
+}
+
+/* Eight rows of eight pairs -> for each pair, eight rows. */
+INLINE void pairs_turn(const __m512 r[8], __m512 out[8])
+{
+    __m512d lo[4], hi[4]; /* even and odd pairs of two rows */
+    for (int i = 0; i < 4; i++) {
+        const __m512d a = _mm512_castps_pd(r[2 * i]), b = _mm512_castps_pd(r[2 * i + 1]);
+        lo[i] = _mm512_unpacklo_pd(a, b);
+        hi[i] = _mm512_unpackhi_pd(a, b);
+    }
+    for (int odd = 0; odd < 2; odd++) {
+        const __m512d *t = odd ? hi : lo;
+        const __m512d a = _mm512_shuffle_f64x2(t[0], t[1], 0x88),
+                      b = _mm512_shuffle_f64x2(t[0], t[1], 0xdd),
+                      c = _mm512_shuffle_f64x2(t[2], t[3], 0x88),
+                      d = _mm512_shuffle_f64x2(t[2], t[3], 0xdd);
+        out[odd] = _mm512_castpd_ps(_mm512_shuffle_f64x2(a, c, 0x88));
+        out[odd + 4] = _mm512_castpd_ps(_mm512_shuffle_f64x2(a, c, 0xdd));
+        out[odd + 2] = _mm512_castpd_ps(_mm512_shuffle_f64x2(b, d, 0x88));
+        out[odd + 6] = _mm512_castpd_ps(_mm512_shuffle_f64x2(b, d, 0xdd));
+    }
+}
+
+/* Values [c, c + 16) of eight rows, turned; n values are there. */
+INLINE void keys_turn(enum kv_type t, const uint8_t *k, uint64_t stride, int32_t c, int32_t n,
+                      __m512 out[8])
+{
+    __m512 r[8];
+    if (n - c >= 16) {
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++)
+            r[i] = row_whole(t, k + (uint64_t)i * stride, c);
+    } else {
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++)
+            r[i] = row_part(t, k + (uint64_t)i * stride, c, n);
+    }
+    pairs_turn(r, out);
+}
+
+INLINE __m512 pair_of(const float *q)
+{
+    double d;
+    memcpy(&d, q, sizeof d);
+    return _mm512_castpd_ps(_mm512_set1_pd(d));
+}
+
+/* Sixteen scores from the sums of eight positions and the next eight. */
+INLINE __m512 scores_of(__m512 a, __m512 b)
+{
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28,
+                                           30),
+                  odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29,
+                                          31);
+    return _mm512_add_ps(_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b));
+}
+
+/* ---- scores, few queries ---- */
+
+/* Scores of nq queries at sixteen positions. q is padded to a multiple of 16. */
+INLINE void scores_direct(enum kv_type t, int32_t nq, const uint8_t *k, uint64_t stride,
+                          int32_t dk, const float *const *q, float *const *s)
+{
+    __m512 a[FEW][2];
+#pragma GCC unroll 4
+    for (int32_t i = 0; i < nq; i++)
+        a[i][0] = a[i][1] = _mm512_setzero_ps();
+    for (int32_t c = 0; c < dk; c += 16)
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++) {
+            __m512 v[8];
+            keys_turn(t, k + (uint64_t)(8 * g) * stride, stride, c, dk, v);
+#pragma GCC unroll 8
+            for (int p = 0; p < 8; p++)
+#pragma GCC unroll 4
+                for (int32_t i = 0; i < nq; i++)
+                    a[i][g] = _mm512_fmadd_ps(pair_of(q[i] + c + 2 * p), v[p], a[i][g]);
+        }
+#pragma GCC unroll 4
+    for (int32_t i = 0; i < nq; i++)
+        _mm512_storeu_ps(s[i], scores_of(a[i][0], a[i][1]));
+}
+
+typedef void (*scores_direct_fn)(const uint8_t *k, uint64_t stride, int32_t dk,
+                                 const float *const *q, float *const *s);
+
+#define DIRECT(name, type, nq)                                                                     \
+    OPS_AVX512 static void scores_##name##_##nq(const uint8_t *k, uint64_t stride, int32_t dk,     \
+                                                const float *const *q, float *const *s)            \
+    {                                                                                              \
+        scores_direct(type, nq, k, stride, dk, q, s);                                              \
+    }
+#define DIRECT_ALL(name, type)                                                                     \
+    DIRECT(name, type, 1)                                                                          \
+    DIRECT(name, type, 2)                                                                          \
+    DIRECT(name, type, 3)                                                                          \
+    DIRECT(name, type, 4)
+DIRECT_ALL(f32, KV_F32)
+DIRECT_ALL(f16, KV_F16)
+DIRECT_ALL(q8_0, KV_Q8_0)
+#define DIRECT_ROW(name) {scores_##name##_1, scores_##name##_2, scores_##name##_3, scores_##name##_4}
+static const scores_direct_fn scores_few[][FEW] = {
+    [KV_F32] = DIRECT_ROW(f32), [KV_F16] = DIRECT_ROW(f16), [KV_Q8_0] = DIRECT_ROW(q8_0)};
+
+/* ---- scores, many queries ---- */
+
+/* Turns n positions, a multiple of 8: groups of eight, each with all its pairs. */
+INLINE void keys_stage(enum kv_type t, const uint8_t *k, uint64_t stride, int32_t dk, int32_t n,
+                       float *out)
+{
+    for (int32_t g = 0; g < n; g += 8)
+        for (int32_t c = 0; c < dk; c += 16, out += 128) {
+            __m512 v[8];
+            keys_turn(t, k + (uint64_t)g * stride, stride, c, dk, v);
+#pragma GCC unroll 8
+            for (int p = 0; p < 8; p++)
+                _mm512_store_ps(out + 16 * p, v[p]);
+        }
+}
+
+OPS_AVX512 static void keys_stage_any(enum kv_type t, const uint8_t *k, uint64_t stride,
+                                      int32_t dk, int32_t n, float *out)
+{
+    switch (t) {
+    case KV_F32:
+        keys_stage(KV_F32, k, stride, dk, n, out);
+        break;
+    case KV_F16:
+        keys_stage(KV_F16, k, stride, dk, n, out);
+        break;
+    case KV_Q8_0:
+        keys_stage(KV_Q8_0, k, stride, dk, n, out);
+        break;
+    }
+}
+
+/* Scores of nq queries at 32 positions. */
+INLINE void scores_block(int32_t nq, const float *k, int32_t dk, const float *const *q,
+                         float *const *s)
+{
+    __m512 a[BLOCK][4];
+    const size_t group = (size_t)dk * 8;
+#pragma GCC unroll 6
+    for (int32_t i = 0; i < nq; i++)
+#pragma GCC unroll 4
+        for (int g = 0; g < 4; g++)
+            a[i][g] = _mm512_setzero_ps();
+    for (int32_t c = 0; c < dk; c += 2, k += 16) {
+        const __m512 k0 = _mm512_load_ps(k), k1 = _mm512_load_ps(k + group),
+                     k2 = _mm512_load_ps(k + 2 * group), k3 = _mm512_load_ps(k + 3 * group);
+#pragma GCC unroll 6
+        for (int32_t i = 0; i < nq; i++) {
+            const __m512 v = pair_of(q[i] + c);
+            a[i][0] = _mm512_fmadd_ps(v, k0, a[i][0]);
+            a[i][1] = _mm512_fmadd_ps(v, k1, a[i][1]);
+            a[i][2] = _mm512_fmadd_ps(v, k2, a[i][2]);
+            a[i][3] = _mm512_fmadd_ps(v, k3, a[i][3]);
+        }
+    }
+#pragma GCC unroll 6
+    for (int32_t i = 0; i < nq; i++) {
+        _mm512_storeu_ps(s[i], scores_of(a[i][0], a[i][1]));
+        _mm512_storeu_ps(s[i] + 16, scores_of(a[i][2], a[i][3]));
+    }
+}
+
+OPS_AVX512 static void scores_many(int32_t nq, const float *k, int32_t dk, const float *const *q,
+                                   float *const *s)
+{
+    switch (nq) {
+    case 1: scores_block(1, k, dk, q, s); break;
+    case 2: scores_block(2, k, dk, q, s); break;
+    case 3: scores_block(3, k, dk, q, s); break;
+    case 4: scores_block(4, k, dk, q, s); break;
+    case 5: scores_block(5, k, dk, q, s); break;
+    case 6: scores_block(6, k, dk, q, s); break;
+    }
+}
+
+/* A copy of the queries, padded with zeros, where rows are no multiple of 16. */
+static const float *query_at(const struct attn_tile *a, const float *padded, int32_t i)
+{
+    return padded ? padded + (size_t)i * (size_t)up16(a->dk) : a->q[i];
+}
+
+OPS_AVX512 static void scores_make(const struct attn_tile *a, int32_t first, int32_t last,
+                                   float *weights, float *keys, const float *padded)
+{
+    const int32_t dk = up16(a->dk);
+    const float *q[BLOCK];
+    float *s[BLOCK];
+    if (a->nq <= FEW) {
+        for (int32_t j0 = first & ~15; j0 < last; j0 += 16) {
+            int32_t n = 0;
+            for (int32_t i = 0; i < a->nq; i++) {
+                if (a->lo[i] >= j0 + 16 || a->hi[i] <= j0)
+                    continue;
+                q[n] = query_at(a, padded, i);
+                s[n++] = weights + (size_t)i * ATTN_TILE + j0;
+            }
+            if (n > 0)
+                scores_few[a->type][n - 1]((const uint8_t *)a->k + (uint64_t)j0 * a->k_stride,
+                                           a->k_stride, a->dk, q, s);
+        }
+        return;
+    }
+    for (int32_t j0 = first & ~(HALF - 1); j0 < last; j0 += HALF) {
+        keys_stage_any(a->type, (const uint8_t *)a->k + (uint64_t)j0 * a->k_stride, a->k_stride,
+                       a->dk, HALF, keys);
+        int32_t n = 0;
+        for (int32_t i = 0; i < a->nq; i++) {
+            if (a->lo[i] >= j0 + HALF || a->hi[i] <= j0)
+                continue;
+            q[n] = query_at(a, padded, i);
+            s[n++] = weights + (size_t)i * ATTN_TILE + j0;
+            if (n == BLOCK) {
+                scores_many(n, keys, dk, q, s);
+                n = 0;
+            }
+        }
+        scores_many(n, keys, dk, q, s);
+    }
+}
+
+/* ---- scores to weights ---- */
+
+/* Running maximum and sum of one query. Returns the factor of what was summed so far. */
+OPS_AVX512 static float weights_make(float *s, int32_t lo, int32_t hi, float softcap, float *m,
+                                     float *l)
+{
+    const __m512 none = _mm512_set1_ps(-INFINITY), cap = _mm512_set1_ps(softcap);
+    const uint64_t seen = (hi == 64 ? ~UINT64_C(0) : (UINT64_C(1) << hi) - 1) &
+                          ~((UINT64_C(1) << lo) - 1); /* lo < hi, so lo < 64 */
+    __m512 v[4], top = none;
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; g++) {
+        v[g] = _mm512_mask_loadu_ps(none, (__mmask16)(seen >> (16 * g)), s + 16 * g);
+        if (softcap != 0)
+            v[g] = _mm512_mask_mul_ps(v[g], (__mmask16)(seen >> (16 * g)), cap,
+                                      ops_tanh16(_mm512_div_ps(v[g], cap)));
+        top = _mm512_max_ps(v[g], top); /* a NaN does not become the maximum */
+    }
+    const float new = ops_max16(top), max = new > *m ? new : *m;
+    const __m512 max_all = _mm512_set1_ps(max);
+    __m512 sum = _mm512_setzero_ps();
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; g++) {
+        v[g] = ops_exp16(_mm512_sub_ps(v[g], max_all)); /* -infinity gives 0 */
+        _mm512_storeu_ps(s + 16 * g, v[g]);
+        sum = _mm512_add_ps(sum, v[g]);
+    }
+    const float factor =
+        max == *m ? 1.0f : _mm512_cvtss_f32(ops_exp16(_mm512_set1_ps(*m - max)));
+    *l = *l * factor + ops_sum16(sum);
+    *m = max;
+    return factor;
+}
+
+/* ---- values ---- */
+
+struct value_block { /* queries that stand together */
+    float *acc[BLOCK];
+    const float *p[BLOCK];
+    float factor[BLOCK]; /* of acc */
+    int32_t lo[BLOCK], hi[BLOCK];
+};
+
+/* a += p * v of one position; masked: only where the query sees it. */
+INLINE void values_step(enum kv_type t, bool masked, int32_t nq, int32_t nv, int32_t n,
+                        const struct value_block *b, const uint8_t *v, uint64_t stride, int32_t c0,
+                        int32_t j, __m512 a[BLOCK][4])
+{
+    __m512 r[4];
+    const uint8_t *row = v + (uint64_t)j * stride;
+#pragma GCC unroll 4
+    for (int32_t c = 0; c < nv; c++)
+        r[c] = n >= 16 * nv ? row_whole(t, row, c0 + 16 * c)
+                            : row_part(t, row, c0 + 16 * c, c0 + n);
+#pragma GCC unroll 6
+    for (int32_t i = 0; i < nq; i++) {
+        const __m512 w = _mm512_set1_ps(b->p[i][j]);
+        const __mmask16 m = j >= b->lo[i] && j < b->hi[i] ? 0xffff : 0;
+#pragma GCC unroll 4
+        for (int32_t c = 0; c < nv; c++)
+            a[i][c] = masked ? _mm512_mask3_fmadd_ps(w, r[c], a[i][c], m)
+                             : _mm512_fmadd_ps(w, r[c], a[i][c]);
+    }
+}
+
+/* acc = acc * factor + sum of p[j] v[j], nv vectors from column c0 of a row (n < 16 nv: the last
+ * ones are not all there) of nq queries; acc is that of column `at`. */
+INLINE void values_block(enum kv_type t, int32_t nq, int32_t nv, int32_t n,
+                         const struct value_block *b, const uint8_t *v, uint64_t stride, int32_t c0,
+                         int32_t at)
+{
+    __m512 a[BLOCK][4];
+    int32_t first = 64, last = 0, begin = 0, end = 64; /* seen by any, and by all */
+#pragma GCC unroll 6
+    for (int32_t i = 0; i < nq; i++) {
+        const __m512 f = _mm512_set1_ps(b->factor[i]);
+#pragma GCC unroll 4
+        for (int32_t c = 0; c < nv; c++)
+            a[i][c] = _mm512_mul_ps(
+                f, n >= 16 * nv
+                       ? _mm512_loadu_ps(b->acc[i] + at + 16 * c)
+                       : _mm512_maskz_loadu_ps(ops_mask16(n - 16 * c), b->acc[i] + at + 16 * c));
+        first = b->lo[i] < first ? b->lo[i] : first;
+        last = b->hi[i] > last ? b->hi[i] : last;
+        begin = b->lo[i] > begin ? b->lo[i] : begin;
+        end = b->hi[i] < end ? b->hi[i] : end;
+    }
+    if (begin > end)
+        begin = end = last;
+    for (int32_t j = first; j < begin; j++)
+        values_step(t, true, nq, nv, n, b, v, stride, c0, j, a);
+    for (int32_t j = begin; j < end; j++)
+        values_step(t, false, nq, nv, n, b, v, stride, c0, j, a);
+    for (int32_t j = end; j < last; j++)
+        values_step(t, true, nq, nv, n, b, v, stride, c0, j, a);
+#pragma GCC unroll 6
+    for (int32_t i = 0; i < nq; i++)
+#pragma GCC unroll 4
+        for (int32_t c = 0; c < nv; c++)
+            if (n >= 16 * nv)
+                _mm512_storeu_ps(b->acc[i] + at + 16 * c, a[i][c]);
+            else
+                _mm512_mask_storeu_ps(b->acc[i] + at + 16 * c, ops_mask16(n - 16 * c), a[i][c]);
+}
+
+/* n columns from c0 on, n up to COLS. */
+INLINE void values_cols(enum kv_type t, int32_t nq, int32_t n, const struct value_block *b,
+                        const uint8_t *v, uint64_t stride, int32_t c0, int32_t at)
+{
+    if (n == COLS) {
+        values_block(t, nq, 4, COLS, b, v, stride, c0, at);
+        return;
+    }
+    for (int32_t c = 0; c < n; c += 16)
+        values_block(t, nq, 1, n - c, b, v, stride, c0 + c, at + c);
+}
+
+typedef void (*values_fn)(int32_t n, const struct value_block *b, const uint8_t *v, uint64_t stride,
+                          int32_t c0, int32_t at);
+
+#define VALUES(name, type, nq)                                                                     \
+    OPS_AVX512 static void values_##name##_##nq(int32_t n, const struct value_block *b,            \
+                                                const uint8_t *v, uint64_t stride, int32_t c0,     \
+                                                int32_t at)                                        \
+    {                                                                                              \
+        values_cols(type, nq, n, b, v, stride, c0, at);                                            \
+    }
+#define VALUES_FEW(name, type)                                                                     \
+    VALUES(name, type, 1)                                                                          \
+    VALUES(name, type, 2)                                                                          \
+    VALUES(name, type, 3)                                                                          \
+    VALUES(name, type, 4)
+VALUES_FEW(f32, KV_F32)
+VALUES(f32, KV_F32, 5)
+VALUES(f32, KV_F32, 6)
+VALUES_FEW(f16, KV_F16)
+VALUES_FEW(q8_0, KV_Q8_0)
+#define VALUES_ROW(name) values_##name##_1, values_##name##_2, values_##name##_3, values_##name##_4
+static const values_fn values_few[][FEW] = {
+    [KV_F32] = {VALUES_ROW(f32)}, [KV_F16] = {VALUES_ROW(f16)}, [KV_Q8_0] = {VALUES_ROW(q8_0)}};
+static const values_fn values_many[BLOCK] = {VALUES_ROW(f32), values_f32_5, values_f32_6};
+
+/* Columns [c0, c0 + n) of rows [first, last) as f32, COLS apart. */
+INLINE void rows_stage(enum kv_type t, const struct attn_tile *a, int32_t first, int32_t last,
+                       int32_t c0, int32_t n, float *out)
+{
+    for (int32_t j = first; j < last; j++) {
+        const uint8_t *row = (const uint8_t *)a->v + (uint64_t)j * a->v_stride;
+        for (int32_t c = 0; c < n; c += 16)
+            _mm512_store_ps(out + (size_t)j * COLS + c, row_part(t, row, c0 + c, c0 + n));
+    }
+}
+
+OPS_AVX512 static void rows_stage_any(const struct attn_tile *a, int32_t first, int32_t last,
+                                      int32_t c0, int32_t n, float *out)
+{
+    switch (a->type) {
+    case KV_F32:
+        rows_stage(KV_F32, a, first, last, c0, n, out);
+        break;
+    case KV_F16:
+        rows_stage(KV_F16, a, first, last, c0, n, out);
+        break;
+    case KV_Q8_0:
+        rows_stage(KV_Q8_0, a, first, last, c0, n, out);
+        break;
+    }
+}
+
+OPS_AVX512 static void values_add(const struct attn_tile *a, int32_t first, int32_t last,
+                                  const float *weights, const float *factors, float *rows)
+{
+    const bool few = a->nq <= FEW;
+    const int32_t most = few ? FEW : BLOCK;
+    for (int32_t c0 = 0; c0 < a->dv; c0 += COLS) {
+        const int32_t n = a->dv - c0 < COLS ? a->dv - c0 : COLS;
+        if (!few)
+            rows_stage_any(a, first, last, c0, n, rows);
+        struct value_block b;
+        int32_t held = 0;
+        for (int32_t i = 0; i < a->nq; i++) {
+            if (a->lo[i] < a->hi[i]) {
+                b.acc[held] = a->acc[i];
+                b.p[held] = weights + (size_t)i * ATTN_TILE;
+                b.factor[held] = factors[i];
+                b.lo[held] = a->lo[i];
+                b.hi[held++] = a->hi[i];
+            }
+            if (held == most || (held > 0 && i == a->nq - 1)) {
+                if (few)
+                    values_few[a->type][held - 1](n, &b, a->v, a->v_stride, c0, c0);
+                else
+                    values_many[held - 1](n, &b, (const uint8_t *)rows, COLS * sizeof(float), 0,
+                                          c0);
+                held = 0;
+            }
+        }
+    }
+}
+
+OPS_AVX512 void ops_attn_tile_avx512(const struct attn_tile *a)
+{
+    float *weights = a->scratch;
+    float *factors = weights + (size_t)a->nq * ATTN_TILE;
+    float *padded = factors + up16(a->nq);
+    float *rows = padded;
+    int32_t first = ATTN_TILE, last = 0;
+    for (int32_t i = 0; i < a->nq; i++) {
+        assert(a->lo[i] >= 0 && a->hi[i] <= ATTN_TILE);
+        if (a->lo[i] >= a->hi[i])
+            continue;
+        first = a->lo[i] < first ? a->lo[i] : first;
+        last = a->hi[i] > last ? a->hi[i] : last;
+    }
+    if (first >= last)
+        return;
+    if (a->dk % 16 != 0) {
+        const size_t row = (size_t)up16(a->dk);
+        memset(padded, 0, (size_t)a->nq * row * sizeof *padded);
+        for (int32_t i = 0; i < a->nq; i++)
+            memcpy(padded + (size_t)i * row, a->q[i], (size_t)a->dk * sizeof *padded);
+        rows += (size_t)a->nq * row;
+    } else {
+        padded = NULL;
+    }
+    scores_make(a, first, last, weights, rows, padded);
+    for (int32_t i = 0; i < a->nq; i++)
+        if (a->lo[i] < a->hi[i])
+            factors[i] = weights_make(weights + (size_t)i * ATTN_TILE, a->lo[i], a->hi[i],
+                                      a->softcap, &a->m[i], &a->l[i]);
+    values_add(a, first, last, weights, factors, rows);
+}
+
+#else
+typedef int ops_attn_avx512_is_empty_here; /* a translation unit may not be empty */
+#endif

@@ -15,6 +15,8 @@ enum format { /* values are GGUF type ids */
     FORMAT_Q4_K = 12,
     FORMAT_Q5_K = 13,
     FORMAT_Q6_K = 14,
+    FORMAT_IQ4_NL = 20,
+    FORMAT_IQ4_XS = 23,
     FORMAT_I8 = 24, /* integers and F64 are known as metadata only: no kernel */
     FORMAT_I16 = 25,
     FORMAT_I32 = 26,

@@ -142,11 +142,43 @@ static void unpack_q6_k(const uint8_t *b, struct unpacked *u)
             }
 }
 
+/* The sixteen levels of IQ4_NL and IQ4_XS (docs/kernels.md). */
+static const int8_t level_iq4[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                     1,    13,   25,  38,  53,  69,  89,  113};
+
+/* d@0, qs@2[16]: nibbles as Q4_0's, each an index of a level. */
+static void unpack_iq4_nl(const uint8_t *b, struct unpacked *u)
+{
+    u->d = load_half(b);
+    for (int e = 0; e < 16; e++) {
+        u->q[e] = level_iq4[b[2 + e] & 15];
+        u->q[e + 16] = level_iq4[b[2 + e] >> 4];
+    }
+}
+
+/* d@0, high@2 u16, low@4[4], qs@8[128]: group g of 32 has the six-bit scale of nibble g of low and bit
+ * pair g of high, less 32, and the 16 bytes at qs + 16 g. */
+static void unpack_iq4_xs(const uint8_t *b, struct unpacked *u)
+{
+    uint32_t high = load_u16(b + 2), low = load_u32(b + 4);
+    u->d = load_half(b);
+    for (int g = 0; g < 8; g++) {
+        int scale = (int)((low >> 4 * g & 15) | (high >> 2 * g & 3) << 4) - 32;
+        u->s[2 * g] = u->s[2 * g + 1] = (int16_t)scale;
+        for (int e = 0; e < 16; e++) {
+            uint8_t byte = b[8 + 16 * g + e];
+            u->q[32 * g + e] = level_iq4[byte & 15];
+            u->q[32 * g + 16 + e] = level_iq4[byte >> 4];
+        }
+    }
+}
+
 static const struct unpack_row rows[FORMAT_LIMIT] = {
     [FORMAT_Q4_0] = {UNPACK_32, unpack_q4_0},      [FORMAT_Q5_0] = {UNPACK_32, unpack_q5_0},
     [FORMAT_Q5_1] = {UNPACK_32_MIN, unpack_q5_1},  [FORMAT_Q8_0] = {UNPACK_32, unpack_q8_0},
     [FORMAT_MXFP4] = {UNPACK_32, unpack_mxfp4},    [FORMAT_Q4_K] = {UNPACK_256_MIN, unpack_q4_k},
     [FORMAT_Q5_K] = {UNPACK_256_MIN, unpack_q5_k}, [FORMAT_Q6_K] = {UNPACK_256, unpack_q6_k},
+    [FORMAT_IQ4_NL] = {UNPACK_32, unpack_iq4_nl},  [FORMAT_IQ4_XS] = {UNPACK_256, unpack_iq4_xs},
 };
 
 const struct unpack_row *unpack_row_of(enum format f)

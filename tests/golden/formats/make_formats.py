@@ -4,7 +4,7 @@ values they stand for, from the dequantisers of the PyPI package `gguf` (run wit
 installed; the files are committed, so that tests need neither).
 
 NAME.bin: u32 blocks, u32 elements per block, u32 bytes per block (little endian), then the blocks,
-then the float32 values. Q5_1, MXFP4 and the K formats are also checked here against formulas written
+then the float32 values. Q5_1, MXFP4, the K and the IQ4 formats are also checked here against formulas written
 out one element at a time."""
 import pathlib
 import struct
@@ -16,7 +16,7 @@ import numpy as np
 HERE = pathlib.Path(__file__).parent
 RNG = np.random.default_rng(20240607)
 HALVES = {"Q4_0": [0], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0], "MXFP4": [],
-          "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208]}
+          "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0]}
 # ordinary, zero, minus zero, smallest and largest subnormal, largest, negative
 SCALES = [0x1E66, 0x0000, 0x8000, 0x0001, 0x83FF, 0x7BFF, 0xA1B3]
 
@@ -48,6 +48,14 @@ def by_hand(name, b, e):
         if name == "Q5_K":
             q |= (b[16 + l] >> g & 1) << 4
         return half(b[0:2]) * s * q - half(b[2:4]) * m
+    if name in ("IQ4_NL", "IQ4_XS"):
+        t = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
+        g, l = divmod(e, 32)
+        q = t[b[(2 if name == "IQ4_NL" else 8) + 16 * g + l % 16] >> (4 if l >= 16 else 0) & 15]
+        if name == "IQ4_NL":
+            return half(b[0:2]) * q
+        low = b[4 + g // 2] >> (4 if g % 2 else 0) & 15
+        return half(b[0:2]) * ((low | ((b[2] | b[3] << 8) >> 2 * g & 3) << 4) - 32) * q
     if name == "Q6_K":
         n, r = divmod(e, 128)
         j, l = divmod(r, 32)

@@ -20,7 +20,8 @@ static void test_table(void **state)
         {7, "Q5_1", 32, 24, ACT_Q8_32},     {8, "Q8_0", 32, 34, ACT_Q8_32},
         {12, "Q4_K", 256, 144, ACT_Q8_256}, {13, "Q5_K", 256, 176, ACT_Q8_256},
         {14, "Q6_K", 256, 210, ACT_Q8_256}, {30, "BF16", 1, 2, ACT_F32},
-        {39, "MXFP4", 32, 17, ACT_Q8_32},
+        {39, "MXFP4", 32, 17, ACT_Q8_32},   {20, "IQ4_NL", 32, 18, ACT_Q8_32},
+        {23, "IQ4_XS", 256, 136, ACT_Q8_256},
     };
     int running = 0;
     for (uint32_t id = 0; id < 70; id++)
@@ -169,6 +170,8 @@ static void test_golden(void **state)
     check_golden("Q4_K", FORMAT_Q4_K);
     check_golden("Q5_K", FORMAT_Q5_K);
     check_golden("Q6_K", FORMAT_Q6_K);
+    check_golden("IQ4_NL", FORMAT_IQ4_NL);
+    check_golden("IQ4_XS", FORMAT_IQ4_XS);
 }
 
 static void test_dequant_floats(void **state)

@@ -17,7 +17,8 @@
 enum { MAX_TOKENS = 130, MARK = 0x5a };
 
 static const enum format integer_formats[] = {FORMAT_Q4_0,  FORMAT_Q5_0, FORMAT_Q5_1, FORMAT_Q8_0,
-                                              FORMAT_MXFP4, FORMAT_Q4_K, FORMAT_Q5_K, FORMAT_Q6_K};
+                                              FORMAT_MXFP4, FORMAT_Q4_K, FORMAT_Q5_K, FORMAT_Q6_K,
+                                              FORMAT_IQ4_NL, FORMAT_IQ4_XS};
 static const enum format float_formats[] = {FORMAT_F32, FORMAT_F16, FORMAT_BF16};
 
 static uint64_t rng_state = 0x9e3779b97f4a7c15u;

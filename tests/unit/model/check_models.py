@@ -246,7 +246,7 @@ def architectures():
 def formats():
     for kind in ('F16', 'BF16'):
         check_model(make('tiny-llama', 'llama-' + kind, '--safetensors', '--format', kind), 'llama', 'llama safetensors ' + kind)
-    for kind in ('Q4_K', 'Q6_K', 'Q8_0', 'MXFP4', 'Q4_K_M'):
+    for kind in ('Q4_K', 'Q6_K', 'Q8_0', 'MXFP4', 'IQ4_NL', 'IQ4_XS', 'Q4_K_M'):
         check_model(make('small-qwen3moe', 'moe-%s.gguf' % kind, '--format', kind, '--sparse'), 'qwen3moe', 'qwen3moe ' + kind)
     check_model(make('tiny-llama', 'v2.gguf', '--version', '2'), 'llama', 'GGUF version 2')
 

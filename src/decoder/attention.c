@@ -128,7 +128,10 @@ static void attend_item(const struct attend_job *j, int32_t thread, int32_t bloc
                           .scratch = decoder_scratch(d, thread)};
     const int32_t first = d->l.pos[t0], last = d->l.pos[t0 + nt - 1];
     const int32_t seen = l->window > 0 && first >= l->window ? first - l->window + 1 : 0;
-    for (int32_t page = seen / ATTN_TILE; page <= last / ATTN_TILE; page++) {
+    const int32_t last_page = last / ATTN_TILE;
+    void *k, *v;
+    state_page(d->l.seq[t0], j->layer, kv_head, seen / ATTN_TILE, &k, &v);
+    for (int32_t page = seen / ATTN_TILE; page <= last_page; page++) {
         for (int32_t t = 0; t < nt; t++) {
             const int64_t end = (int64_t)d->l.pos[t0 + t] + 1 - (int64_t)page * ATTN_TILE;
             for (int32_t h = 0; h < n_heads; h++) {
@@ -136,10 +139,12 @@ static void attend_item(const struct attend_job *j, int32_t thread, int32_t bloc
                 lo[t * n_heads + h] = l->window > 0 ? clamp_tile(end - l->window) : 0;
             }
         }
-        void *k, *v;
-        state_page(d->l.seq[t0], j->layer, kv_head, page, &k, &v);
         a.k = k;
         a.v = v;
+        k = NULL;
+        if (page < last_page)
+            state_page(d->l.seq[t0], j->layer, kv_head, page + 1, &k, &v);
+        a.ahead = k;
         d->k->attn_tile(&a);
     }
     for (int32_t i = 0; i < nq; i++) {

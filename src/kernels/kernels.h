@@ -35,8 +35,9 @@ struct matmul {
     size_t y_stride;    /* floats between tokens */
 };
 
-/* A KV row: how keys and values are kept. */
-enum kv_type { KV_F32, KV_F16, KV_Q8_0 };
+/* A KV row: how keys and values are kept. Q8_0 and Q4_0 are GGUF's blocks of 32. */
+enum kv_type { KV_F32, KV_F16, KV_Q8_0, KV_Q4_0 };
+#define KV_TYPES 4
 
 /* One tile of attention: up to 64 positions of one kv head against nq queries (heads of the group times tokens), each with
  * its own running softmax. Positions j in [lo[i], hi[i]) of the tile are visible to query i (empty range: query untouched).
@@ -55,6 +56,7 @@ struct attn_tile {
     const int32_t *lo, *hi; /* [nq], within 0..64 */
     float softcap;          /* 0 = off: s = cap * tanh(s / cap) */
     void *scratch;          /* attn_scratch_bytes(dk, dv, nq) bytes, 64-byte aligned */
+    const void *ahead;      /* keys of the tile that comes next, to be fetched; NULL = none */
 };
 #define ATTN_TILE 64
 size_t attn_scratch_bytes(int32_t dk, int32_t dv, int32_t nq);
@@ -89,7 +91,7 @@ struct kernels {
     void (*attn_tile)(const struct attn_tile *a);
 };
 
-/* Bytes of one KV row of n values. KV_Q8_0 rounds n up to 32. */
+/* Bytes of one KV row of n values. KV_Q8_0 and KV_Q4_0 round n up to 32. */
 size_t kv_row_bytes(enum kv_type t, int32_t n);
 /* Scratch for one thread, enough for any format and any call of up to max_tokens tokens and max_cols columns; bounded
  * whatever these are (docs/kernels.md). */

@@ -61,6 +61,21 @@ OPS_AVX2 static void row_unpack(enum kv_type t, const uint8_t *row, int32_t c0, 
             }
         }
         break;
+    case KV_Q4_0:
+        row += (size_t)c0 / 32 * 18;
+        for (int32_t i = 0; i < n; i += 32, row += 18) {
+            uint16_t h;
+            memcpy(&h, row, 2);
+            const __m256 d = _mm256_set1_ps(_cvtsh_ss(h));
+            for (int32_t j = 0; j < 32 && i + j < n; j += 8) {
+                __m128i q = _mm_loadl_epi64((const __m128i *)(const void *)(row + 2 + j % 16));
+                q = _mm_and_si128(j < 16 ? q : _mm_srli_epi16(q, 4), _mm_set1_epi8(15));
+                q = _mm_sub_epi8(q, _mm_set1_epi8(8));
+                __m256 v = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q));
+                _mm256_storeu_ps(out + i + j, _mm256_mul_ps(d, v));
+            }
+        }
+        break;
     }
 }
 

@@ -18,10 +18,12 @@
 
 #include "ops_avx512.h"
 
-#define COLS  64 /* values of a row that are added up at a time */
-#define HALF  32 /* positions whose keys are turned at a time */
-#define BLOCK 6  /* queries that stand in registers together: with 4 vectors 24 sums of 32 registers */
-#define FEW   4  /* up to so many queries rows go from memory into the sums */
+#define COLS 64 /* values of a row that are added up at a time */
+#define HALF 32 /* positions whose keys are turned at a time */
+#define BLOCK                                                                                      \
+    6 /* queries that stand in registers together: with 4 vectors 24 sums of 32 registers */
+#define ROWS 16 /* rows that few queries take at a time */
+#define FEW  4  /* up to so many queries rows go from memory into the sums */
 
 #define INLINE OPS_AVX512 __attribute__((always_inline)) static inline
 
@@ -41,9 +43,8 @@ INLINE __m512 row_part(enum kv_type t, const uint8_t *row, int32_t c, int32_t n)
         return m == 0xffff ? _mm512_loadu_ps(row) : _mm512_maskz_loadu_ps(m, row);
     case KV_F16:
         row += (size_t)c * 2;
-        return _mm512_cvtph_ps(m == 0xffff
-                                   ? _mm256_loadu_si256((const __m256i *)(const void *)row)
-                                   : _mm256_maskz_loadu_epi16(m, row));
+        return _mm512_cvtph_ps(m == 0xffff ? _mm256_loadu_si256((const __m256i *)(const void *)row)
+                                           : _mm256_maskz_loadu_epi16(m, row));
     case KV_Q8_0: {
         const uint8_t *block = row + (size_t)c / 32 * 34;
         uint16_t h;
@@ -51,6 +52,17 @@ INLINE __m512 row_part(enum kv_type t, const uint8_t *row, int32_t c, int32_t n)
         const __m128i q = _mm_loadu_si128((const __m128i *)(const void *)(block + 2 + c % 32));
         const __m512 v = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q));
         return _mm512_mul_ps(_mm512_set1_ps(_cvtsh_ss(h)), v); /* stored in whole blocks */
+    }
+    case KV_Q4_0: {
+        const uint8_t *block = row + (size_t)c / 32 * 18;
+        const __m512 levels =
+            _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+        uint16_t h;
+        memcpy(&h, block, 2);
+        __m512i q =
+            _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(block + 2)));
+        q = c % 32 ? _mm512_srli_epi32(q, 4) : q; /* the permutation looks at four bits */
+        return _mm512_mul_ps(_mm512_set1_ps(_cvtsh_ss(h)), _mm512_permutexvar_ps(q, levels));
     }
     }
     return _mm512_setzero_ps();
@@ -111,24 +123,56 @@ INLINE __m512 pair_of(const float *q)
 /* Sixteen scores from the sums of eight positions and the next eight. */
 INLINE __m512 scores_of(__m512 a, __m512 b)
 {
-    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28,
-                                           30),
-                  odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29,
-                                          31);
+    const __m512i even =
+                      _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
+                  odd =
+                      _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
     return _mm512_add_ps(_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b));
+}
+
+/* Few queries are as fast as memory is. A tile is read in order, keys and then values, sixteen rows
+ * at a time, which go through the processor in an order that its own prefetching does not follow;
+ * so the rows that are STREAM_BYTES or a little more ahead are asked for meanwhile. */
+#define STREAM_BYTES 4096
+
+/* Asks for n lines from p on. */
+INLINE void lines_fetch(const uint8_t *p, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        _mm_prefetch((const char *)p + 64 * (size_t)i, _MM_HINT_T0);
+}
+
+/* What is to be asked for while rows from j on (a multiple of 16) of the keys or the values are
+ * worked on. */
+static const uint8_t *stream_at(const struct attn_tile *a, uint64_t stride, int32_t j, bool values)
+{
+    const uint64_t group = stride * ROWS;
+    j += (int32_t)((STREAM_BYTES + group - 1) / group) * ROWS + (values ? ATTN_TILE : 0);
+    if (j < ATTN_TILE)
+        return (const uint8_t *)a->k + (uint64_t)j * a->k_stride;
+    j -= ATTN_TILE;
+    if (j < ATTN_TILE)
+        return (const uint8_t *)a->v + (uint64_t)j * a->v_stride;
+    j = (j - ATTN_TILE) % ATTN_TILE;
+    return (const uint8_t *)(a->ahead ? a->ahead : a->k) + (uint64_t)j * a->k_stride;
 }
 
 /* ---- scores, few queries ---- */
 
-/* Scores of nq queries at sixteen positions. q is padded to a multiple of 16. */
-INLINE void scores_direct(enum kv_type t, int32_t nq, const uint8_t *k, uint64_t stride,
-                          int32_t dk, const float *const *q, float *const *s)
+/* Scores of nq queries at sixteen positions. q is padded to a multiple of 16. Meanwhile
+ * as many bytes from ahead on are asked for. */
+INLINE void scores_direct(enum kv_type t, int32_t nq, const uint8_t *k, uint64_t stride, int32_t dk,
+                          const float *const *q, float *const *s, const uint8_t *ahead)
 {
+    const uint64_t steps = ((uint64_t)dk + 15) / 16;
+    const int32_t lines = (int32_t)((stride * 16 / steps + 63) / 64);
     __m512 a[FEW][2];
 #pragma GCC unroll 4
     for (int32_t i = 0; i < nq; i++)
         a[i][0] = a[i][1] = _mm512_setzero_ps();
-    for (int32_t c = 0; c < dk; c += 16)
+    for (int32_t c = 0; c < dk; c += 16) {
+        lines_fetch(ahead, lines);
+        ahead += 64 * (size_t)lines;
 #pragma GCC unroll 2
         for (int g = 0; g < 2; g++) {
             __m512 v[8];
@@ -139,19 +183,21 @@ INLINE void scores_direct(enum kv_type t, int32_t nq, const uint8_t *k, uint64_t
                 for (int32_t i = 0; i < nq; i++)
                     a[i][g] = _mm512_fmadd_ps(pair_of(q[i] + c + 2 * p), v[p], a[i][g]);
         }
+    }
 #pragma GCC unroll 4
     for (int32_t i = 0; i < nq; i++)
         _mm512_storeu_ps(s[i], scores_of(a[i][0], a[i][1]));
 }
 
 typedef void (*scores_direct_fn)(const uint8_t *k, uint64_t stride, int32_t dk,
-                                 const float *const *q, float *const *s);
+                                 const float *const *q, float *const *s, const uint8_t *ahead);
 
 #define DIRECT(name, type, nq)                                                                     \
     OPS_AVX512 static void scores_##name##_##nq(const uint8_t *k, uint64_t stride, int32_t dk,     \
-                                                const float *const *q, float *const *s)            \
+                                                const float *const *q, float *const *s,            \
+                                                const uint8_t *ahead)                              \
     {                                                                                              \
-        scores_direct(type, nq, k, stride, dk, q, s);                                              \
+        scores_direct(type, nq, k, stride, dk, q, s, ahead);                                       \
     }
 #define DIRECT_ALL(name, type)                                                                     \
     DIRECT(name, type, 1)                                                                          \
@@ -161,9 +207,15 @@ typedef void (*scores_direct_fn)(const uint8_t *k, uint64_t stride, int32_t dk,
 DIRECT_ALL(f32, KV_F32)
 DIRECT_ALL(f16, KV_F16)
 DIRECT_ALL(q8_0, KV_Q8_0)
-#define DIRECT_ROW(name) {scores_##name##_1, scores_##name##_2, scores_##name##_3, scores_##name##_4}
-static const scores_direct_fn scores_few[][FEW] = {
-    [KV_F32] = DIRECT_ROW(f32), [KV_F16] = DIRECT_ROW(f16), [KV_Q8_0] = DIRECT_ROW(q8_0)};
+DIRECT_ALL(q4_0, KV_Q4_0)
+#define DIRECT_ROW(name)                                                                           \
+    {                                                                                              \
+        scores_##name##_1, scores_##name##_2, scores_##name##_3, scores_##name##_4                 \
+    }
+static const scores_direct_fn scores_few[KV_TYPES][FEW] = {[KV_F32] = DIRECT_ROW(f32),
+                                                           [KV_F16] = DIRECT_ROW(f16),
+                                                           [KV_Q8_0] = DIRECT_ROW(q8_0),
+                                                           [KV_Q4_0] = DIRECT_ROW(q4_0)};
 
 /* ---- scores, many queries ---- */
 
@@ -181,8 +233,8 @@ INLINE void keys_stage(enum kv_type t, const uint8_t *k, uint64_t stride, int32_
         }
 }
 
-OPS_AVX512 static void keys_stage_any(enum kv_type t, const uint8_t *k, uint64_t stride,
-                                      int32_t dk, int32_t n, float *out)
+OPS_AVX512 static void keys_stage_any(enum kv_type t, const uint8_t *k, uint64_t stride, int32_t dk,
+                                      int32_t n, float *out)
 {
     switch (t) {
     case KV_F32:
@@ -193,6 +245,9 @@ OPS_AVX512 static void keys_stage_any(enum kv_type t, const uint8_t *k, uint64_t
         break;
     case KV_Q8_0:
         keys_stage(KV_Q8_0, k, stride, dk, n, out);
+        break;
+    case KV_Q4_0:
+        keys_stage(KV_Q4_0, k, stride, dk, n, out);
         break;
     }
 }
@@ -231,12 +286,24 @@ OPS_AVX512 static void scores_many(int32_t nq, const float *k, int32_t dk, const
                                    float *const *s)
 {
     switch (nq) {
-    case 1: scores_block(1, k, dk, q, s); break;
-    case 2: scores_block(2, k, dk, q, s); break;
-    case 3: scores_block(3, k, dk, q, s); break;
-    case 4: scores_block(4, k, dk, q, s); break;
-    case 5: scores_block(5, k, dk, q, s); break;
-    case 6: scores_block(6, k, dk, q, s); break;
+    case 1:
+        scores_block(1, k, dk, q, s);
+        break;
+    case 2:
+        scores_block(2, k, dk, q, s);
+        break;
+    case 3:
+        scores_block(3, k, dk, q, s);
+        break;
+    case 4:
+        scores_block(4, k, dk, q, s);
+        break;
+    case 5:
+        scores_block(5, k, dk, q, s);
+        break;
+    case 6:
+        scores_block(6, k, dk, q, s);
+        break;
     }
 }
 
@@ -263,7 +330,8 @@ OPS_AVX512 static void scores_make(const struct attn_tile *a, int32_t first, int
             }
             if (n > 0)
                 scores_few[a->type][n - 1]((const uint8_t *)a->k + (uint64_t)j0 * a->k_stride,
-                                           a->k_stride, a->dk, q, s);
+                                           a->k_stride, a->dk, q, s,
+                                           stream_at(a, a->k_stride, j0, false));
         }
         return;
     }
@@ -312,8 +380,7 @@ OPS_AVX512 static float weights_make(float *s, int32_t lo, int32_t hi, float sof
         _mm512_storeu_ps(s + 16 * g, v[g]);
         sum = _mm512_add_ps(sum, v[g]);
     }
-    const float factor =
-        max == *m ? 1.0f : _mm512_cvtss_f32(ops_exp16(_mm512_set1_ps(*m - max)));
+    const float factor = max == *m ? 1.0f : _mm512_cvtss_f32(ops_exp16(_mm512_set1_ps(*m - max)));
     *l = *l * factor + ops_sum16(sum);
     *m = max;
     return factor;
@@ -326,6 +393,8 @@ struct value_block { /* queries that stand together */
     const float *p[BLOCK];
     float factor[BLOCK]; /* of acc */
     int32_t lo[BLOCK], hi[BLOCK];
+    const uint8_t *ahead; /* with each row, so many lines from here on are asked for */
+    int32_t ahead_lines;
 };
 
 /* a += p * v of one position; masked: only where the query sees it. */
@@ -337,8 +406,8 @@ INLINE void values_step(enum kv_type t, bool masked, int32_t nq, int32_t nv, int
     const uint8_t *row = v + (uint64_t)j * stride;
 #pragma GCC unroll 4
     for (int32_t c = 0; c < nv; c++)
-        r[c] = n >= 16 * nv ? row_whole(t, row, c0 + 16 * c)
-                            : row_part(t, row, c0 + 16 * c, c0 + n);
+        r[c] =
+            n >= 16 * nv ? row_whole(t, row, c0 + 16 * c) : row_part(t, row, c0 + 16 * c, c0 + n);
 #pragma GCC unroll 6
     for (int32_t i = 0; i < nq; i++) {
         const __m512 w = _mm512_set1_ps(b->p[i][j]);
@@ -363,10 +432,10 @@ INLINE void values_block(enum kv_type t, int32_t nq, int32_t nv, int32_t n,
         const __m512 f = _mm512_set1_ps(b->factor[i]);
 #pragma GCC unroll 4
         for (int32_t c = 0; c < nv; c++)
-            a[i][c] = _mm512_mul_ps(
-                f, n >= 16 * nv
-                       ? _mm512_loadu_ps(b->acc[i] + at + 16 * c)
-                       : _mm512_maskz_loadu_ps(ops_mask16(n - 16 * c), b->acc[i] + at + 16 * c));
+            a[i][c] =
+                _mm512_mul_ps(f, n >= 16 * nv ? _mm512_loadu_ps(b->acc[i] + at + 16 * c)
+                                              : _mm512_maskz_loadu_ps(ops_mask16(n - 16 * c),
+                                                                      b->acc[i] + at + 16 * c));
         first = b->lo[i] < first ? b->lo[i] : first;
         last = b->hi[i] > last ? b->hi[i] : last;
         begin = b->lo[i] > begin ? b->lo[i] : begin;
@@ -376,8 +445,10 @@ INLINE void values_block(enum kv_type t, int32_t nq, int32_t nv, int32_t n,
         begin = end = last;
     for (int32_t j = first; j < begin; j++)
         values_step(t, true, nq, nv, n, b, v, stride, c0, j, a);
-    for (int32_t j = begin; j < end; j++)
+    for (int32_t j = begin; j < end; j++) {
+        lines_fetch(b->ahead + (size_t)(j - begin) * 64 * (size_t)b->ahead_lines, b->ahead_lines);
         values_step(t, false, nq, nv, n, b, v, stride, c0, j, a);
+    }
     for (int32_t j = end; j < last; j++)
         values_step(t, true, nq, nv, n, b, v, stride, c0, j, a);
 #pragma GCC unroll 6
@@ -422,9 +493,12 @@ VALUES(f32, KV_F32, 5)
 VALUES(f32, KV_F32, 6)
 VALUES_FEW(f16, KV_F16)
 VALUES_FEW(q8_0, KV_Q8_0)
+VALUES_FEW(q4_0, KV_Q4_0)
 #define VALUES_ROW(name) values_##name##_1, values_##name##_2, values_##name##_3, values_##name##_4
-static const values_fn values_few[][FEW] = {
-    [KV_F32] = {VALUES_ROW(f32)}, [KV_F16] = {VALUES_ROW(f16)}, [KV_Q8_0] = {VALUES_ROW(q8_0)}};
+static const values_fn values_few[KV_TYPES][FEW] = {[KV_F32] = {VALUES_ROW(f32)},
+                                                    [KV_F16] = {VALUES_ROW(f16)},
+                                                    [KV_Q8_0] = {VALUES_ROW(q8_0)},
+                                                    [KV_Q4_0] = {VALUES_ROW(q4_0)}};
 static const values_fn values_many[BLOCK] = {VALUES_ROW(f32), values_f32_5, values_f32_6};
 
 /* Columns [c0, c0 + n) of rows [first, last) as f32, COLS apart. */
@@ -451,19 +525,59 @@ OPS_AVX512 static void rows_stage_any(const struct attn_tile *a, int32_t first, 
     case KV_Q8_0:
         rows_stage(KV_Q8_0, a, first, last, c0, n, out);
         break;
+    case KV_Q4_0:
+        rows_stage(KV_Q4_0, a, first, last, c0, n, out);
+        break;
+    }
+}
+
+/* Up to FEW queries, rows from memory: a few rows at a time with all their columns, so that memory
+ * is read in order; acc waits in the first cache meanwhile. */
+OPS_AVX512 static void values_add_few(const struct attn_tile *a, int32_t first, int32_t last,
+                                      const float *weights, const float *factors)
+{
+    for (int32_t j0 = first & ~(ROWS - 1); j0 < last; j0 += ROWS) {
+        struct value_block b = {.ahead = NULL};
+        int32_t n = 0, at[FEW] = {0};
+        for (int32_t i = 0; i < a->nq; i++) {
+            const int32_t lo = a->lo[i] > j0 ? a->lo[i] : j0,
+                          hi = a->hi[i] < j0 + ROWS ? a->hi[i] : j0 + ROWS;
+            if (lo >= hi)
+                continue;
+            b.p[n] = weights + (size_t)i * ATTN_TILE;
+            b.factor[n] = a->lo[i] >= j0 ? factors[i] : 1.0f; /* once, with the first rows */
+            b.lo[n] = lo;
+            b.hi[n] = hi;
+            at[n++] = i;
+        }
+        if (n == 0)
+            continue;
+        const uint8_t *ahead = stream_at(a, a->v_stride, j0, true);
+        for (int32_t c0 = 0; c0 < a->dv; c0 += COLS) {
+            const int32_t cols = a->dv - c0 < COLS ? a->dv - c0 : COLS;
+            for (int32_t i = 0; i < n; i++)
+                b.acc[i] = a->acc[at[i]];
+            const uint64_t bytes = ROWS * a->v_stride, dv = (uint64_t)a->dv,
+                           begin = bytes * (uint64_t)c0 / dv,
+                           end = bytes * (uint64_t)(c0 + cols) / dv;
+            b.ahead = ahead + begin;
+            b.ahead_lines = (int32_t)(((end - begin) / ROWS + 63) / 64);
+            values_few[a->type][n - 1](cols, &b, a->v, a->v_stride, c0, c0);
+        }
     }
 }
 
 OPS_AVX512 static void values_add(const struct attn_tile *a, int32_t first, int32_t last,
                                   const float *weights, const float *factors, float *rows)
 {
-    const bool few = a->nq <= FEW;
-    const int32_t most = few ? FEW : BLOCK;
+    if (a->nq <= FEW) {
+        values_add_few(a, first, last, weights, factors);
+        return;
+    }
     for (int32_t c0 = 0; c0 < a->dv; c0 += COLS) {
         const int32_t n = a->dv - c0 < COLS ? a->dv - c0 : COLS;
-        if (!few)
-            rows_stage_any(a, first, last, c0, n, rows);
-        struct value_block b;
+        rows_stage_any(a, first, last, c0, n, rows);
+        struct value_block b = {.ahead = (const uint8_t *)rows}; /* nothing */
         int32_t held = 0;
         for (int32_t i = 0; i < a->nq; i++) {
             if (a->lo[i] < a->hi[i]) {
@@ -473,12 +587,8 @@ OPS_AVX512 static void values_add(const struct attn_tile *a, int32_t first, int3
                 b.lo[held] = a->lo[i];
                 b.hi[held++] = a->hi[i];
             }
-            if (held == most || (held > 0 && i == a->nq - 1)) {
-                if (few)
-                    values_few[a->type][held - 1](n, &b, a->v, a->v_stride, c0, c0);
-                else
-                    values_many[held - 1](n, &b, (const uint8_t *)rows, COLS * sizeof(float), 0,
-                                          c0);
+            if (held == BLOCK || (held > 0 && i == a->nq - 1)) {
+                values_many[held - 1](n, &b, (const uint8_t *)rows, COLS * sizeof(float), 0, c0);
                 held = 0;
             }
         }

@@ -47,6 +47,15 @@ static void row_unpack(enum kv_type t, const uint8_t *row, int32_t c0, int32_t c
             *out++ = half_to_float(h) * (float)(int8_t)block[2 + c % 32];
         }
         break;
+    case KV_Q4_0:
+        for (int32_t c = c0; c < c1; c++) {
+            const uint8_t *block = row + (size_t)(c / 32) * 18;
+            const int32_t pair = block[2 + c % 16];
+            uint16_t h;
+            memcpy(&h, block, 2);
+            *out++ = half_to_float(h) * (float)((c % 32 < 16 ? pair & 15 : pair >> 4) - 8);
+        }
+        break;
     }
 }
 

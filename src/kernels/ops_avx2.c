@@ -311,6 +311,44 @@ OPS_AVX2 static void q8_store8(const float *x, uint8_t *dst, int32_t n)
     _mm256_storeu_si256((__m256i *)(void *)(dst + 2), b);
 }
 
+/* Rounded levels of four values: see q4_store of ops_scalar.c. */
+OPS_AVX2 static inline __m128i q4_levels(__m128 x, __m256d id)
+{
+    __m256d v = _mm256_add_pd(_mm256_mul_pd(_mm256_cvtps_pd(x), id), _mm256_set1_pd(8.5));
+    v = _mm256_max_pd(v, _mm256_setzero_pd()); /* the second for a NaN */
+    return _mm256_cvttpd_epi32(_mm256_min_pd(v, _mm256_set1_pd(15.0)));
+}
+
+/* See q4_store of ops_scalar.c: the same bytes come out. */
+OPS_AVX2 static void q4_store8(const float *x, uint8_t *dst, int32_t n)
+{
+    const __m256 sign = _mm256_set1_ps(-0.0f);
+    __m256 v[4], m = _mm256_setzero_ps();
+    for (int32_t i = 0; i < 4; i++) {
+        v[i] = n - 8 * i <= 0 ? _mm256_setzero_ps() : load_part(x + 8 * i, n - 8 * i);
+        m = _mm256_max_ps(_mm256_andnot_ps(sign, v[i]), m);
+    }
+    const __m256 top = _mm256_set1_ps(ops_max8(m));
+    uint32_t at = 0; /* where the largest magnitude stands */
+    for (int32_t i = 0; i < 4; i++)
+        at |= (uint32_t)_mm256_movemask_ps(
+                  _mm256_cmp_ps(_mm256_andnot_ps(sign, v[i]), top, _CMP_EQ_OQ))
+              << (8 * i);
+    const int32_t first = at ? __builtin_ctz(at) : 0;
+    const bool any = _mm256_cvtss_f32(top) > 0;
+    float d = (any && first < n ? x[first] : 0.0f) / -8.0f;
+    d = d > 65504.0f ? 65504.0f : d < -65504.0f ? -65504.0f : d;
+    const __m256d id = _mm256_set1_pd((double)(d != 0 ? 1.0f / d : 0.0f));
+    const uint16_t h = float_to_half(d);
+    memcpy(dst, &h, 2);
+    __m128i q[4]; /* 8 levels each, as int16 */
+    for (int32_t i = 0; i < 4; i++)
+        q[i] = _mm_packs_epi32(q4_levels(_mm256_castps256_ps128(v[i]), id),
+                               q4_levels(_mm256_extractf128_ps(v[i], 1), id));
+    const __m128i low = _mm_packus_epi16(q[0], q[1]), high = _mm_packus_epi16(q[2], q[3]);
+    _mm_storeu_si128((__m128i *)(void *)(dst + 2), _mm_or_si128(low, _mm_slli_epi16(high, 4)));
+}
+
 OPS_AVX2 static void kv_store_avx2(enum kv_type t, const float *x, void *dst, int32_t n)
 {
     uint8_t *p = dst;
@@ -330,6 +368,10 @@ OPS_AVX2 static void kv_store_avx2(enum kv_type t, const float *x, void *dst, in
     case KV_Q8_0:
         for (int32_t i = 0; i < n; i += 32, p += 34)
             q8_store8(x + i, p, n - i);
+        break;
+    case KV_Q4_0:
+        for (int32_t i = 0; i < n; i += 32, p += 18)
+            q4_store8(x + i, p, n - i);
         break;
     }
 }

@@ -19,8 +19,7 @@ OPS_AVX512 static inline __mmask16 ops_mask16(int32_t n)
 OPS_AVX512 static inline __m512 ops_exp_parts16(__m512 x, __m512 *n)
 {
     const __m512 round = _mm512_set1_ps(EXP_ROUND);
-    const __m512 t =
-        _mm512_sub_ps(_mm512_fmadd_ps(x, _mm512_set1_ps(EXP_LOG2E), round), round);
+    const __m512 t = _mm512_sub_ps(_mm512_fmadd_ps(x, _mm512_set1_ps(EXP_LOG2E), round), round);
     *n = t;
     __m512 r = _mm512_fnmadd_ps(t, _mm512_set1_ps(EXP_LN2_HI), x);
     r = _mm512_fnmadd_ps(t, _mm512_set1_ps(EXP_LN2_LO), r);
@@ -50,7 +49,7 @@ OPS_AVX512 static inline __m512 ops_tanh16(__m512 x)
     __m512 n;
     const __m512 p = ops_exp_parts16(_mm512_mul_ps(_mm512_set1_ps(-2.0f), a), &n);
     const __m512 s = _mm512_scalef_ps(one, n);
-    const __m512 e = _mm512_fmadd_ps(s, p, _mm512_sub_ps(s, one)); /* exp(-2a) - 1 */
+    const __m512 e = _mm512_fmadd_ps(s, p, _mm512_sub_ps(s, one));             /* exp(-2a) - 1 */
     const __m512 y = _mm512_div_ps(e, _mm512_add_ps(_mm512_set1_ps(2.0f), e)); /* <= 0 */
     const __m512 sign = _mm512_and_ps(x, _mm512_set1_ps(-0.0f));
     return _mm512_or_ps(_mm512_andnot_ps(_mm512_set1_ps(-0.0f), y), sign);

@@ -183,6 +183,35 @@ static void q8_store(const float *x, uint8_t *dst, int32_t n)
     }
 }
 
+/* A block of 32 as GGUF's Q4_0: half scale, 16 bytes of two values. As its reference does: the
+ * value of largest magnitude (the first of several) becomes -8, the others are rounded half up,
+ * in f64 so that it does not matter whether multiply and add are fused. The scale saturates. */
+static void q4_store(const float *x, uint8_t *dst, int32_t n)
+{
+    float top = 0, max = 0;
+    for (int32_t i = 0; i < n; i++) {
+        float a = x[i] < 0 ? -x[i] : x[i];
+        if (a > top) {
+            top = a;
+            max = x[i];
+        }
+    }
+    float d = max / -8.0f;
+    d = d > 65504.0f ? 65504.0f : d < -65504.0f ? -65504.0f : d;
+    const float id = d != 0 ? 1.0f / d : 0.0f;
+    const uint16_t h = float_to_half(d);
+    uint8_t q[32];
+    memcpy(dst, &h, 2);
+    for (int32_t i = 0; i < 32; i++) {
+        double v = i < n ? (double)x[i] * id + 8.5 : 8.5;
+        v = v > 0 ? v : 0; /* a NaN too */
+        v = v < 15 ? v : 15;
+        q[i] = (uint8_t)v;
+    }
+    for (int32_t i = 0; i < 16; i++)
+        dst[2 + i] = (uint8_t)(q[i] | q[i + 16] << 4);
+}
+
 static void kv_store_scalar(enum kv_type t, const float *x, void *dst, int32_t n)
 {
     uint8_t *p = dst;
@@ -200,6 +229,10 @@ static void kv_store_scalar(enum kv_type t, const float *x, void *dst, int32_t n
         for (int32_t i = 0; i < n; i += 32, p += 34)
             q8_store(x + i, p, n - i < 32 ? n - i : 32);
         break;
+    case KV_Q4_0:
+        for (int32_t i = 0; i < n; i += 32, p += 18)
+            q4_store(x + i, p, n - i < 32 ? n - i : 32);
+        break;
     }
 }
 
@@ -212,6 +245,8 @@ size_t kv_row_bytes(enum kv_type t, int32_t n)
         return (size_t)n * 2;
     case KV_Q8_0:
         return ((size_t)n + 31) / 32 * 34;
+    case KV_Q4_0:
+        return ((size_t)n + 31) / 32 * 18;
     }
     return 0;
 }

@@ -81,9 +81,19 @@ static void block_run(struct bench *b, int32_t id, const uint8_t *head, int32_t 
         m[i] = -INFINITY;
         l[i] = 0;
     }
-    struct attn_tile a = {.type = b->type, .k_stride = b->row, .v_stride = b->row, .dk = b->dim,
-                          .dv = b->dim, .nq = nq, .q = q, .acc = acc, .m = m, .l = l, .lo = lo,
-                          .hi = hi, .scratch = b->scratch[id]};
+    struct attn_tile a = {.type = b->type,
+                          .k_stride = b->row,
+                          .v_stride = b->row,
+                          .dk = b->dim,
+                          .dv = b->dim,
+                          .nq = nq,
+                          .q = q,
+                          .acc = acc,
+                          .m = m,
+                          .l = l,
+                          .lo = lo,
+                          .hi = hi,
+                          .scratch = b->scratch[id]};
     const int32_t last = b->depth + t0 + nt - 1;
     for (int32_t page = 0; page <= last / ATTN_TILE; page++) {
         for (int32_t i = 0; i < nq; i++) {
@@ -92,6 +102,7 @@ static void block_run(struct bench *b, int32_t id, const uint8_t *head, int32_t 
         }
         a.k = head + (size_t)page * b->page;
         a.v = (const uint8_t *)a.k + b->row * ATTN_TILE;
+        a.ahead = page < last / ATTN_TILE ? (const uint8_t *)a.k + b->page : NULL;
         b->k->attn_tile(&a);
     }
 }
@@ -155,27 +166,49 @@ static void prepare(struct bench *b, int32_t id)
 
 int main(int argc, char **argv)
 {
-    struct bench b = {.threads = 1, .type = KV_F16, .dim = 64, .group = 4, .tokens = 1,
-                      .depth = 8192, .heads = 8};
+    struct bench b = {.threads = 1,
+                      .type = KV_F16,
+                      .dim = 64,
+                      .group = 4,
+                      .tokens = 1,
+                      .depth = 8192,
+                      .heads = 8};
     const char *isa = "auto";
     double seconds = 0.5;
     int c;
     while ((c = getopt(argc, argv, "i:t:k:d:g:n:p:h:s:")) != -1)
         switch (c) {
-        case 'i': isa = optarg; break;
-        case 't': b.threads = atoi(optarg); break;
+        case 'i':
+            isa = optarg;
+            break;
+        case 't':
+            b.threads = atoi(optarg);
+            break;
         case 'k':
             for (size_t i = 0; i < sizeof types / sizeof *types; i++)
                 if (strcmp(optarg, types[i]) == 0)
                     b.type = (enum kv_type)i;
             break;
-        case 'd': b.dim = atoi(optarg); break;
-        case 'g': b.group = atoi(optarg); break;
-        case 'n': b.tokens = atoi(optarg); break;
-        case 'p': b.depth = atoi(optarg); break;
-        case 'h': b.heads = atoi(optarg); break;
-        case 's': seconds = atof(optarg); break;
-        default: return 2;
+        case 'd':
+            b.dim = atoi(optarg);
+            break;
+        case 'g':
+            b.group = atoi(optarg);
+            break;
+        case 'n':
+            b.tokens = atoi(optarg);
+            break;
+        case 'p':
+            b.depth = atoi(optarg);
+            break;
+        case 'h':
+            b.heads = atoi(optarg);
+            break;
+        case 's':
+            seconds = atof(optarg);
+            break;
+        default:
+            return 2;
         }
     struct leat_error e;
     if (kernels_select(isa, &b.k, &e) < 0) {

@@ -235,8 +235,8 @@ def test_every_tuning_flag_moves_something(model, moe):
         return {x['row']: x['planned_bytes'] for x in s['memory']['rows']}.get(key, 0)
     assert stats(model, '-b', 1)['passes'] > stats(model, '-b', 64)['passes']
     assert row(stats(model, '-c', 64), 'kv_cache') < row(stats(model, '-c', 2048), 'kv_cache')
-    q8, f16, f32 = (row(stats(moe, '--kv-type', t), 'kv_cache') for t in ('q8_0', 'f16', 'f32'))
-    assert q8 < f16 < f32
+    q4, q8, f16, f32 = (row(stats(moe, '--kv-type', t), 'kv_cache') for t in ('q4_0', 'q8_0', 'f16', 'f32'))
+    assert q4 < q8 < f16 < f32
     assert stats(model, '--resident', 0)['stream_read_bytes'] > 0 == stats(model)['stream_read_bytes']
     assert stats(moe, '--expert-cache', 0)['expert_evictions'] > 0
     assert stats(model, '--lanes', 3)['lanes'] == 3 and stats(model, '--lanes', 1)['reads_in_flight_peak'] == 1
@@ -585,6 +585,6 @@ def test_inspect(model, moe):
 def test_params_lists_keys_bounds_and_defaults():
     lines = leat('params', check=0).stdout.splitlines()
     rows = {l.split()[0]: l for l in lines if l and not l.startswith(' ')}
-    assert 'f32 f16 q8_0' in rows['kv_type'] and '--kv-type' in rows['kv_type'] and '[f16]' in rows['kv_type']
+    assert 'f32 f16 q8_0 q4_0' in rows['kv_type'] and '--kv-type' in rows['kv_type'] and '[f16]' in rows['kv_type']
     assert 'sessions' in rows and '1 to 1024' in rows['sessions'] and '[1]' in rows['sessions']
     assert max(map(len, lines)) <= 80

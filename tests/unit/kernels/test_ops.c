@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -252,6 +253,10 @@ static void kv_read(enum kv_type t, const uint8_t *row, int32_t n, double *out)
         } else if (t == KV_F16) {
             memcpy(&h, row + 2 * i, 2);
             out[i] = half_to_float(h);
+        } else if (t == KV_Q4_0) {
+            const uint8_t *block = row + i / 32 * 18;
+            memcpy(&h, block, 2);
+            out[i] = (double)half_to_float(h) * ((block[2 + i % 16] >> (i % 32 / 16 * 4) & 15) - 8);
         } else {
             memcpy(&h, row + i / 32 * 34, 2);
             out[i] = (double)half_to_float(h) * (int8_t)row[i / 32 * 34 + 2 + i % 32];
@@ -267,7 +272,7 @@ static void check_kv_store(const struct kernels *k)
     for (int32_t n = 1; n <= 300; n += n < 70 ? 1 : 23) {
         fill(x, n, -5, 5);
         x[0] = 0;
-        for (int t = KV_F32; t <= KV_Q8_0; t++) {
+        for (int t = KV_F32; t < KV_TYPES; t++) {
             size_t bytes = kv_row_bytes((enum kv_type)t, n);
             memset(row, 0xa5, sizeof row);
             k->kv_store((enum kv_type)t, x, row + 1, n);
@@ -281,7 +286,11 @@ static void check_kv_store(const struct kernels *k)
                  * rounding */
                 double bound = t == KV_F32   ? 0
                                : t == KV_F16 ? fabs(x[i]) * 0x1p-11
-                                             : max / 127 * 0.55;
+                               : t == KV_Q8_0
+                                   ? max / 127 * 0.55
+                                   /* levels -8 to 7: half a step of max / 8; or a whole one, at
+                                    * the end that has no 8; and the scale's rounding */
+                                   : max / 8 * 1.005;
                 CLOSE(back[i], x[i], bound);
             }
             kernels_tier(0)->kv_store((enum kv_type)t, x, other, n);
@@ -292,6 +301,7 @@ static void check_kv_store(const struct kernels *k)
     assert_int_equal(kv_row_bytes(KV_F32, 80), 320);
     assert_int_equal(kv_row_bytes(KV_F16, 80), 160);
     assert_int_equal(kv_row_bytes(KV_Q8_0, 80), 102);
+    assert_int_equal(kv_row_bytes(KV_Q4_0, 80), 54);
     float big[32] = {3e7f, -3e7f, 65504}, zero[32] = {0};
     k->kv_store(KV_Q8_0, big, row, 32);
     kv_read(KV_Q8_0, row, 32, back);
@@ -300,6 +310,34 @@ static void check_kv_store(const struct kernels *k)
     k->kv_store(KV_Q8_0, zero, row, 32);
     for (int i = 0; i < 34; i++)
         assert_int_equal(row[i], 0);
+}
+
+/* Q4_0 rows as GGUF's reference makes them (tests/golden/kv/make_kv.py). */
+static void test_q4_golden(void **state)
+{
+    (void)state;
+    char path[4096];
+    const char *golden = getenv("LEAT_GOLDEN");
+    snprintf(path, sizeof path, "%s/kv/Q4_0.bin", golden ? golden : "tests/golden");
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        fail_msg("%s is missing", path);
+    uint32_t head[3];
+    assert_int_equal(fread(head, 4, 3, f), 3);
+    const size_t rows = head[0], n = head[1], bytes = head[2];
+    assert_true(rows > 40 && n == 64 && bytes == kv_row_bytes(KV_Q4_0, 64));
+    float *x = malloc(rows * n * 4);
+    uint8_t *want = malloc(rows * bytes), got[64];
+    assert_int_equal(fread(x, 4, rows * n, f), rows * n);
+    assert_int_equal(fread(want, 1, rows * bytes, f), rows * bytes);
+    fclose(f);
+    for (int32_t t = 0; kernels_tier(t); t++)
+        for (size_t r = 0; r < rows; r++) {
+            kernels_tier(t)->kv_store(KV_Q4_0, x + r * n, got, (int32_t)n);
+            assert_memory_equal(got, want + r * bytes, bytes);
+        }
+    free(x);
+    free(want);
 }
 
 /* ---- a value's result does not depend on its place, and nothing beyond n is touched ---- */
@@ -400,6 +438,7 @@ TIERED(sums)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_q4_golden),
         cmocka_unit_test(test_activations), cmocka_unit_test(test_softcap),
         cmocka_unit_test(test_softmax),     cmocka_unit_test(test_norms),
         cmocka_unit_test(test_rope),        cmocka_unit_test(test_kv_store),

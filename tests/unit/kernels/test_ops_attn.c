@@ -57,6 +57,11 @@ static double kv_value(enum kv_type t, const uint8_t *row, int32_t i)
         memcpy(&h, row + 2 * (size_t)i, 2);
         return half_to_float(h);
     }
+    if (t == KV_Q4_0) {
+        const uint8_t *block = row + (size_t)(i / 32) * 18;
+        memcpy(&h, block, 2);
+        return (double)half_to_float(h) * ((block[2 + i % 16] >> (i % 32 / 16 * 4) & 15) - 8);
+    }
     memcpy(&h, row + (size_t)(i / 32) * 34, 2);
     return (double)half_to_float(h) * (int8_t)row[i / 32 * 34 + 2 + i % 32];
 }
@@ -210,7 +215,7 @@ static void test_attention(void **state)
     (void)state;
     const int32_t dims[][2] = {{8, 8},    {16, 16},   {13, 7},    {64, 64},  {80, 80},
                                {96, 128}, {128, 128}, {192, 128}, {256, 256}};
-    for (int t = KV_F32; t <= KV_Q8_0; t++)
+    for (int t = KV_F32; t < KV_TYPES; t++)
         for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
             for (int32_t window = 0; window <= 100; window += 50) {
                 scene_make((enum kv_type)t, dims[d][0], dims[d][1], (int32_t)(d + 2) * 2 - (t == 1),

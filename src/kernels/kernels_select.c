@@ -16,10 +16,11 @@
 /* Instruction sets beyond the architecture's baseline, as bits. */
 enum feature {
     FEATURE_AVX2 = 1,   /* AVX2 + FMA + F16C, with the system saving ymm registers */
-    FEATURE_AVX512 = 2, /* AVX-512 F, BW, VL, DQ, VNNI, with zmm saved too */
+    FEATURE_AVXVNNI = 2,
+    FEATURE_AVX512 = 4, /* AVX-512 F, BW, VL, DQ, VNNI, with zmm saved too */
 };
 
-enum { TIERS = 3 };
+enum { TIERS = 4 };
 
 struct tier {
     const char *name, *needs;
@@ -50,6 +51,10 @@ static unsigned features_of_processor(void)
     if ((features & FEATURE_AVX2) && (saved & 0xe6) == 0xe6 && (b7 & wide) == wide &&
         (c7 & bit_AVX512VNNI))
         features |= FEATURE_AVX512;
+    unsigned a1; /* AVX-VNNI: leaf 7, subleaf 1, EAX bit 4 */
+    if ((features & FEATURE_AVX2) && a >= 1 && __get_cpuid_count(7, 1, &a1, &b, &c, &d) &&
+        (a1 >> 4 & 1))
+        features |= FEATURE_AVXVNNI;
 #endif
     return features;
 }
@@ -71,6 +76,13 @@ static void fill_avx2(struct kernels *k)
 }
 #endif
 
+#if defined(KERNELS_HAVE_AVXVNNI)
+static void fill_avxvnni(struct kernels *k)
+{
+    k->matmul = matmul_avxvnni;
+}
+#endif
+
 #if defined(KERNELS_HAVE_AVX512)
 static void fill_avx512(struct kernels *k)
 {
@@ -87,6 +99,11 @@ static const struct tier tiers[TIERS] = {
 #else
     {"avx2", "AVX2, FMA and F16C", FEATURE_AVX2, NULL},
 #endif
+#if defined(KERNELS_HAVE_AVXVNNI)
+    {"avxvnni", "AVX2, FMA, F16C and AVX-VNNI", FEATURE_AVX2 | FEATURE_AVXVNNI, fill_avxvnni},
+#else
+    {"avxvnni", "AVX2, FMA, F16C and AVX-VNNI", FEATURE_AVX2 | FEATURE_AVXVNNI, NULL},
+#endif
 #if defined(KERNELS_HAVE_AVX512)
     {"avx512", "AVX-512 F, BW, VL, DQ and VNNI", FEATURE_AVX512, fill_avx512},
 #else
@@ -99,12 +116,13 @@ static void tables_fill(void)
     unsigned have = features_of_processor();
     for (int32_t i = 0; i < TIERS; i++) {
         if (tiers[i].fill == NULL || (tiers[i].features & ~have) != 0)
-            break; /* the tiers above stand on this one */
-        if (i > 0)
-            tables[i] = tables[i - 1];
-        tables[i].isa = tiers[i].name;
-        tiers[i].fill(&tables[i]);
-        tables_n = i + 1;
+            continue; /* avx512 needs no avxvnni, both need avx2: features include those below */
+        struct kernels *k = &tables[tables_n];
+        if (tables_n > 0)
+            *k = tables[tables_n - 1];
+        k->isa = tiers[i].name;
+        tiers[i].fill(k);
+        tables_n++;
     }
 }
 
@@ -138,7 +156,7 @@ int kernels_select(const char *isa, const struct kernels **out, struct leat_erro
                              isa, tiers[i].needs, best);
     char quoted[64];
     return error_set(e, LEAT_ERR_UNSUPPORTED,
-                     "no instruction set named '%s'; known are auto, scalar, avx2, avx512",
+                     "no instruction set named '%s'; known are auto, scalar, avx2, avxvnni, avx512",
                      error_quote(quoted, sizeof quoted, isa, strlen(isa)));
 }
 

@@ -6,7 +6,8 @@
  *   levels <= 15: 2 * 15 * 127 = 3810, eight of them 30480;
  *   levels <= 31: 7874, four of them 31496;
  *   levels <= 63: 16002, two of them 32004;
- *   Q8_0 as |w| <= 128 times x with w's sign: 32512, not added before they are widened.
+ *   Q8_0 and the IQ4 formats as |w| <= 128 times x with w's sign: 32512, not added before they are
+ *   widened.
  * The int32 sums of a superblock stay below 63 * 128 * 127 * 256 < 2^28. */
 #include "matmul_panel.h"
 #include "matmul_tiers.h"
@@ -53,7 +54,9 @@ X8_INLINE __m256i dot32(enum format f, const __m256i w[8], const int8_t *x, __m2
                                      _mm256_madd_epi16(products2(w + 6, x + 24), s1));
         return _mm256_add_epi32(a, b);
     }
-    case FORMAT_Q8_0: {
+    case FORMAT_Q8_0:
+    case FORMAT_IQ4_NL:
+    case FORMAT_IQ4_XS: {
         __m256i sum = _mm256_setzero_si256();
         for (int k = 0; k < 8; k++) {
             __m256i p = _mm256_maddubs_epi16(_mm256_abs_epi8(w[k]),
@@ -79,6 +82,8 @@ X8_INLINE enum panel_sums sums_of(enum format f)
 {
     switch (f) {
     case FORMAT_Q8_0:
+    case FORMAT_IQ4_NL:
+    case FORMAT_IQ4_XS:
         return PANEL_NONE;
     case FORMAT_Q5_1:
         return PANEL_FSUM;
@@ -136,7 +141,7 @@ X8_INLINE __m256 superblock_end(enum format f, const struct x8_scales256 *h, __m
     if (f == FORMAT_Q6_K)
         sum = _mm256_sub_epi32(sum, _mm256_slli_epi32(min, 5)); /* the offset of 32 */
     __m256 v = _mm256_mul_ps(h->d, _mm256_cvtepi32_ps(sum));
-    if (f != FORMAT_Q6_K)
+    if (x8_has_min(f))
         v = _mm256_sub_ps(v, _mm256_mul_ps(h->m, _mm256_cvtepi32_ps(min)));
     return _mm256_add_ps(acc, _mm256_mul_ps(_mm256_set1_ps(dx), v));
 }
@@ -144,6 +149,8 @@ X8_INLINE __m256 superblock_end(enum format f, const struct x8_scales256 *h, __m
 /* Factors of the activation sums, as pairs: minima (Q4_K, Q5_K: 4) or scales (Q6_K: 8). */
 X8_INLINE void min_factors(enum format f, const struct x8_scales256 *h, __m256i out[8])
 {
+    if (f == FORMAT_IQ4_XS)
+        return; /* none */
     if (f == FORMAT_Q6_K) {
         for (int i = 0; i < 4; i++) {
             out[2 * i] = x8_pair_s(h->s[i], 0);
@@ -159,15 +166,21 @@ X8_INLINE void min_factors(enum format f, const struct x8_scales256 *h, __m256i 
 
 X8_INLINE __m256i min_sum(enum format f, const __m256i factors[8], const char *sums)
 {
+    if (f == FORMAT_IQ4_XS)
+        return _mm256_setzero_si256();
     __m256i sum = _mm256_madd_epi16(factors[0], spread_int(sums));
     for (int i = 1; i < (f == FORMAT_Q6_K ? 8 : 4); i++)
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(factors[i], spread_int(sums + 4 * i)));
     return sum;
 }
 
-/* Scale of a group of 32 (Q4_K, Q5_K) or of half of one (Q6_K), as pairs of int16. */
+/* Scale of a group of 32 (Q4_K, Q5_K, IQ4_XS) or of half of one (Q6_K), as pairs of int16. */
 X8_INLINE __m256i group_scale(enum format f, const struct x8_scales256 *h, int group, int half)
 {
+    if (f == FORMAT_IQ4_XS) {
+        __m256i s = x8_scale_iq4(h, group);
+        return _mm256_blend_epi16(s, _mm256_slli_epi32(s, 16), 0xaa);
+    }
     if (f == FORMAT_Q6_K)
         return x8_twice_s(h->s[group / 2], 2 * (group % 2) + half);
     return x8_twice_u(h->s[group / 4], group % 4);
@@ -175,11 +188,27 @@ X8_INLINE __m256i group_scale(enum format f, const struct x8_scales256 *h, int g
 
 enum { SUM_BYTES_K = 16, SUM_BYTES_Q6_K = 32 };
 
+/* IQ4_XS: a group lies together, so it is unpacked as a whole. */
+X8_INLINE void groups_few_iq4(const struct x8_rows *r, const int8_t *x, const int tokens,
+                              size_t block_bytes, const struct x8_scales256 *h, __m256i *sum)
+{
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; g++) {
+        __m256i w[8], scale = group_scale(FORMAT_IQ4_XS, h, g, 0);
+        x8_prefetch(r, 8 * block_bytes, (size_t)g, 8);
+        x8_group_iq4(r, (size_t)(8 + 16 * g), w);
+#pragma GCC unroll 4
+        for (int t = 0; t < tokens; t++)
+            sum[t] = _mm256_add_epi32(
+                sum[t], dot32(FORMAT_IQ4_XS, w, x + 32 * (g * tokens + t), scale, scale));
+    }
+}
+
 /* Few tokens: levels go from the block through registers into the sums. */
 X8_INLINE void superblock_few(enum format f, const struct x8_rows *r, const struct panel *p,
                               int32_t s, const int tokens, size_t block_bytes, __m256 *acc)
 {
-    const int groups = f == FORMAT_Q6_K ? 4 : 2;
+    const int groups = f == FORMAT_Q6_K ? 4 : 2, quarters = f == FORMAT_IQ4_XS ? 0 : 8 / groups;
     const int8_t *x = p->x + (size_t)s * (size_t)tokens * 256;
     struct x8_scales256 h;
     x8_scales256(f, r, &h);
@@ -189,8 +218,10 @@ X8_INLINE void superblock_few(enum format f, const struct x8_rows *r, const stru
 #pragma GCC unroll 4
     for (int t = 0; t < tokens; t++)
         sum[t] = _mm256_setzero_si256();
+    if (f == FORMAT_IQ4_XS)
+        groups_few_iq4(r, x, tokens, block_bytes, &h, sum);
 #pragma GCC unroll 4
-    for (int quarter = 0; quarter < 8 / groups; quarter++) {
+    for (int quarter = 0; quarter < quarters; quarter++) {
         __m256i first
             [2][PANEL_FEW]; /* Q4_K: the first half's products, which fit int16 with the second's */
 #pragma GCC unroll 2
@@ -242,14 +273,21 @@ X8_INLINE void superblock_many(enum format f, const struct x8_rows *r, const str
                                int32_t s, int32_t tokens, size_t block_bytes, struct wide256 *wide,
                                __m256 *acc)
 {
-    const int groups = f == FORMAT_Q6_K ? 4 : 2;
+    const int groups = f == FORMAT_Q6_K ? 4 : 2, quarters = f == FORMAT_IQ4_XS ? 0 : 8 / groups;
     struct x8_scales256 h;
     x8_scales256(f, r, &h);
     __m256i high[2][4];
     x8_high256(f, r, 0, high[0]);
     x8_high256(f, r, 1, high[1]);
+    if (f == FORMAT_IQ4_XS) {
+#pragma GCC unroll 8
+        for (int g = 0; g < 8; g++) {
+            x8_prefetch(r, 8 * block_bytes, (size_t)g, 8);
+            x8_group_iq4(r, (size_t)(8 + 16 * g), wide->w[g]);
+        }
+    }
 #pragma GCC unroll 4
-    for (int quarter = 0; quarter < 8 / groups; quarter++)
+    for (int quarter = 0; quarter < quarters; quarter++)
 #pragma GCC unroll 2
         for (int half = 0; half < 2; half++) {
             __m256i w[4][4];
@@ -358,14 +396,17 @@ WALK(q5_0, FORMAT_Q5_0, 22, true)
 WALK(q5_1, FORMAT_Q5_1, 24, true)
 WALK(q8_0, FORMAT_Q8_0, 34, true)
 WALK(mxfp4, FORMAT_MXFP4, 17, true)
+WALK(iq4_nl, FORMAT_IQ4_NL, 18, true)
 WALK(q4_k, FORMAT_Q4_K, 144, false)
 WALK(q5_k, FORMAT_Q5_K, 176, false)
 WALK(q6_k, FORMAT_Q6_K, 210, false)
+WALK(iq4_xs, FORMAT_IQ4_XS, 136, false)
 
 static panel_rows *const walks[FORMAT_LIMIT] = {
-    [FORMAT_Q4_0] = walk_q4_0, [FORMAT_Q5_0] = walk_q5_0,   [FORMAT_Q5_1] = walk_q5_1,
-    [FORMAT_Q8_0] = walk_q8_0, [FORMAT_MXFP4] = walk_mxfp4, [FORMAT_Q4_K] = walk_q4_k,
-    [FORMAT_Q5_K] = walk_q5_k, [FORMAT_Q6_K] = walk_q6_k,
+    [FORMAT_Q4_0] = walk_q4_0,     [FORMAT_Q5_0] = walk_q5_0,     [FORMAT_Q5_1] = walk_q5_1,
+    [FORMAT_Q8_0] = walk_q8_0,     [FORMAT_MXFP4] = walk_mxfp4,   [FORMAT_IQ4_NL] = walk_iq4_nl,
+    [FORMAT_Q4_K] = walk_q4_k,     [FORMAT_Q5_K] = walk_q5_k,     [FORMAT_Q6_K] = walk_q6_k,
+    [FORMAT_IQ4_XS] = walk_iq4_xs,
 };
 
 /* Up to so many tokens go by fours: measured, docs/kernels.md. */

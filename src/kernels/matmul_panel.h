@@ -26,6 +26,7 @@ enum panel_sums {
     PANEL_PAIRS32, /* int16 [s][t][8]: sums of 32 */
     PANEL_SUMS16,  /* int16 [s][t][16]: sums of 16 */
     PANEL_BIAS16,  /* int32 [s][t][16] = -offset * sum of 16 */
+    PANEL_BIAS32,  /* int32 [s][t][8] = -offset * sum of 32 */
 };
 
 struct panel {
@@ -92,6 +93,12 @@ static inline void panel_put_sums(struct panel *p, enum panel_sums kind, int32_t
         for (int32_t s = 0; s < n256; s++)
             for (int32_t i = 0; i < 16; i++)
                 i32[(s * nt + t) * 16 + i] = -offset * sums[16 * s + i];
+        break;
+    case PANEL_BIAS32:
+        for (int32_t s = 0; s < n256; s++)
+            for (int32_t i = 0; i < 8; i++)
+                i32[(s * nt + t) * 8 + i] =
+                    -offset * (sums[16 * s + 2 * i] + sums[16 * s + 2 * i + 1]);
         break;
     }
 }

@@ -17,6 +17,10 @@ void act_prepare_avx2(enum act_kind kind, const float *x, void *dst, int32_t col
 void matmul_float_avx2(const struct matmul *m, int32_t row_begin, int32_t row_end);
 void matmul_avx2(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch);
 
+void matmul_avxvnni(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch);
+/* The same source with the AVX-512 form of its instructions; for tests alone. */
+void matmul_avxvnni_evex(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch);
+
 void matmul_avx512(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch);
 
 #endif

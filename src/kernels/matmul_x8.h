@@ -198,7 +198,29 @@ X8_INLINE void x8_nibbles(const struct x8_rows *r, size_t off, __m256i w[8])
     }
 }
 
-/* offset left on the levels: 8, 16, 0, 12; Q8_0 is signed. */
+/* A group of 32 of the IQ4 formats, its 16 bytes at off, as signed levels. */
+X8_INLINE void x8_group_iq4(const struct x8_rows *r, size_t off, __m256i w[8])
+{
+    __m256i level = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+        -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113));
+    x8_nibbles(r, off, w);
+    for (int k = 0; k < 8; k++)
+        w[k] = _mm256_shuffle_epi8(level, w[k]);
+}
+
+/* Formats whose levels are signed bytes. */
+X8_INLINE bool x8_signed(enum format f)
+{
+    return f == FORMAT_Q8_0 || f == FORMAT_IQ4_NL || f == FORMAT_IQ4_XS;
+}
+
+/* 256-element formats with minima. */
+X8_INLINE bool x8_has_min(enum format f)
+{
+    return f == FORMAT_Q4_K || f == FORMAT_Q5_K;
+}
+
+/* offset left on the levels: 8, 16, 0, 12; Q8_0 and IQ4_NL are signed. */
 X8_INLINE void x8_unpack32(enum format f, const struct x8_rows *r, struct x8_block32 *b)
 {
     __m256i head[4]; /* what is not used of it is not computed */
@@ -243,6 +265,11 @@ X8_INLINE void x8_unpack32(enum format f, const struct x8_rows *r, struct x8_blo
             b->w[k] = _mm256_shuffle_epi8(level, b->w[k]);
         break;
     }
+    case FORMAT_IQ4_NL:
+        x8_load(r, 0, head);
+        b->d = x8_half(head[0]);
+        x8_group_iq4(r, 2, b->w);
+        break;
     default:
         __builtin_unreachable();
     }
@@ -262,7 +289,8 @@ X8_INLINE int32_t x8_offset(enum format f)
 
 /* Scales of one superblock of eight rows, each as packed in its words:
  * s[i]: bytes are the scales of parts 4 i .. 4 i + 3 (parts of 32 for Q4_K and Q5_K with 2 words,
- * signed parts of 16 for Q6_K with 4 words); t the minima likewise. */
+ * signed parts of 16 for Q6_K with 4 words); t the minima likewise. IQ4_XS: s[0] has the high bits in
+ * its upper halves, s[1] the nibbles. */
 struct x8_scales256 {
     __m256i s[4], t[2];
     __m256 d, m;
@@ -277,6 +305,13 @@ X8_INLINE void x8_scales256(enum format f, const struct x8_rows *r, struct x8_sc
         x8_load(r, 192, h->s);
         return;
     }
+    if (f == FORMAT_IQ4_XS) {
+        x8_load(r, 0, v);
+        h->d = x8_half(v[0]);
+        h->s[0] = v[0];
+        h->s[1] = v[1];
+        return;
+    }
     /* d, dmin and the three words of 6-bit scales are the block's first 16 bytes. */
     x8_load(r, 0, v);
     h->d = x8_half(v[0]);
@@ -286,6 +321,15 @@ X8_INLINE void x8_scales256(enum format f, const struct x8_rows *r, struct x8_sc
     h->t[0] = _mm256_and_si256(v[2], six);
     h->s[1] = x8_or_and(x8_low(v[3]), _mm256_srli_epi16(v[1], 2), two);
     h->t[1] = x8_or_and(x8_high(v[3]), _mm256_srli_epi16(v[2], 2), two);
+}
+
+/* IQ4_XS: the scale of a group of 32 as int32. */
+X8_INLINE __m256i x8_scale_iq4(const struct x8_scales256 *h, int group)
+{
+    __m256i low = _mm256_and_si256(_mm256_srli_epi32(h->s[1], 4 * group), _mm256_set1_epi32(15));
+    __m256i high = _mm256_srli_epi32(_mm256_slli_epi32(h->s[0], 14 - 2 * group), 26);
+    high = _mm256_and_si256(high, _mm256_set1_epi32(0x30));
+    return _mm256_sub_epi32(_mm256_or_si256(low, high), _mm256_set1_epi32(32));
 }
 
 /* Byte i of each word twice as int16, unsigned or signed: one factor for a pair of products. */

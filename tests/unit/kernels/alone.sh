@@ -24,7 +24,8 @@ x86_64*)
     avx512="$avx2 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni"
     for f in act_avx2 matmul_avx2 matmul_float_avx2 ops_avx2 ops_attn_avx2; do compile $f "$avx2"; done
     for f in matmul_avx512 ops_avx512 ops_attn_avx512; do compile $f "$avx512"; done
-    wide="-DKERNELS_HAVE_AVX2 -DKERNELS_HAVE_AVX512"
+    compile matmul_avxvnni "$avx2 -mavxvnni"
+    wide="-DKERNELS_HAVE_AVX2 -DKERNELS_HAVE_AVXVNNI -DKERNELS_HAVE_AVX512"
     ;;
 esac
 for f in act_scalar format format_unpack half kernels_select matmul_scalar ops_scalar ops_attn_scalar; do

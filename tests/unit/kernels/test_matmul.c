@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "../../../src/kernels/kernels.h"
+#include "../../../src/kernels/matmul_tiers.h"
 
 enum { MAX_TOKENS = 130, MARK = 0x5a };
 
@@ -20,6 +21,30 @@ static const enum format integer_formats[] = {FORMAT_Q4_0,  FORMAT_Q5_0, FORMAT_
                                               FORMAT_MXFP4, FORMAT_Q4_K, FORMAT_Q5_K, FORMAT_Q6_K,
                                               FORMAT_IQ4_NL, FORMAT_IQ4_XS};
 static const enum format float_formats[] = {FORMAT_F32, FORMAT_F16, FORMAT_BF16};
+
+/* The tiers of this processor, and last, where it has AVX-512 but not AVX-VNNI, the AVX-VNNI source
+ * with the instruction's AVX-512 form. */
+static const struct kernels *tier_at(int32_t i)
+{
+    const struct kernels *k = kernels_tier(i);
+#if defined(KERNELS_HAVE_EVEX)
+    static struct kernels evex;
+    int32_t n = 0;
+    bool avxvnni = false;
+    if (k != NULL)
+        return k;
+    for (; (k = kernels_tier(n)) != NULL; n++) {
+        avxvnni = avxvnni || strcmp(k->isa, "avxvnni") == 0;
+        evex = *k;
+    }
+    if (i != n || avxvnni || strcmp(evex.isa, "avx512") != 0)
+        return NULL;
+    evex.isa = "avxvnni (AVX-512 form)";
+    evex.matmul = matmul_avxvnni_evex;
+    k = &evex;
+#endif
+    return k;
+}
 
 static uint64_t rng_state = 0x9e3779b97f4a7c15u;
 
@@ -229,12 +254,12 @@ static void test_act_prepare(void **state)
                 size_t bytes = act_row_bytes(act, cols);
                 char *want = aligned(bytes), *got = aligned(bytes);
                 const struct kernels *k;
-                kernels_tier(0)->act_prepare(act, x, want, cols);
+                tier_at(0)->act_prepare(act, x, want, cols);
                 if (act == ACT_F32)
                     assert_true(memcmp(want, x, (size_t)cols * 4) == 0);
                 else
                     check_prepared(act, x, want, cols);
-                for (int32_t t = 1; (k = kernels_tier(t)) != NULL; t++) {
+                for (int32_t t = 1; (k = tier_at(t)) != NULL; t++) {
                     memset(got, MARK, bytes);
                     k->act_prepare(act, x, got, cols);
                     if (memcmp(got, want, bytes) != 0)
@@ -250,7 +275,7 @@ static void test_act_prepare(void **state)
     float x[5] = {1, 2, 3, 4, 5};
     char *got = aligned(64);
     const struct kernels *k;
-    for (int32_t t = 0; (k = kernels_tier(t)) != NULL; t++) {
+    for (int32_t t = 0; (k = tier_at(t)) != NULL; t++) {
         memset(got, MARK, 64);
         k->act_prepare(ACT_F32, x, got, 5);
         assert_true(memcmp(got, x, sizeof x) == 0);
@@ -286,7 +311,7 @@ static struct problem problem_new(enum format f, int32_t rows, int32_t cols, int
         int kind = (t + seed) % (info->block == 1 ? 5 : ACTS);
         float *x = p.x + (size_t)t * (size_t)cols;
         fill_act(x, cols, kind);
-        kernels_tier(0)->act_prepare(info->act, x, (char *)p.act + act_bytes * (size_t)t, cols);
+        tier_at(0)->act_prepare(info->act, x, (char *)p.act + act_bytes * (size_t)t, cols);
     }
     size_t y_stride = (size_t)rows + 3;
     p.y = aligned((y_stride * (size_t)tokens + 64) * 4);
@@ -343,9 +368,9 @@ static void compare(const struct problem *p, const float *got, const float *want
 
 static void check_tiers(const struct problem *p, double tolerance)
 {
-    float *want = run_whole(p, kernels_tier(0));
+    float *want = run_whole(p, tier_at(0));
     const struct kernels *k;
-    for (int32_t t = 1; (k = kernels_tier(t)) != NULL; t++) {
+    for (int32_t t = 1; (k = tier_at(t)) != NULL; t++) {
         float *got = run_whole(p, k);
         compare(p, got, want, k->isa, tolerance);
         free(got);
@@ -357,7 +382,7 @@ static void check_tiers(const struct problem *p, double tolerance)
 static void check_law(const struct problem *p)
 {
     const struct kernels *k;
-    for (int32_t tier = 0; (k = kernels_tier(tier)) != NULL; tier++) {
+    for (int32_t tier = 0; (k = tier_at(tier)) != NULL; tier++) {
         float *want = run_whole(p, k), *got = run_whole(p, k);
         memset(got, MARK, p->m.y_stride * (size_t)p->m.tokens * 4);
         for (int32_t t0 = 0, nt = 1; t0 < p->m.tokens; t0 += nt, nt = nt % 7 + 1) {
@@ -448,7 +473,7 @@ static void test_floats(void **state)
                     problem_new(float_formats[f], rows, cols, tokens, seed == 2, seed);
                 float *values = aligned((size_t)cols * 4);
                 const struct kernels *k;
-                for (int32_t tier = 0; (k = kernels_tier(tier)) != NULL; tier++) {
+                for (int32_t tier = 0; (k = tier_at(tier)) != NULL; tier++) {
                     float *got = run_whole(&p, k);
                     for (int32_t r = 0; r < rows; r++) {
                         k->dequant(p.m.format, p.w.data + p.m.row_bytes * (size_t)r, values, cols);
@@ -482,7 +507,7 @@ static void test_broken_activations(void **state)
     for (size_t f = 0; f < sizeof integer_formats / sizeof integer_formats[0]; f++) {
         struct problem p = problem_new(integer_formats[f], 5, 512, 9, 0, 0);
         const struct kernels *k;
-        for (int32_t tier = 0; (k = kernels_tier(tier)) != NULL; tier++) {
+        for (int32_t tier = 0; (k = tier_at(tier)) != NULL; tier++) {
             float *y = run_whole(&p, k);
             for (int32_t t = 0; t < 9; t++)
                 for (int32_t r = 0; r < 5; r++)
@@ -502,10 +527,10 @@ static void test_quantisation_bound(void **state)
         int32_t cols = 1536, rows = 6, tokens = 8;
         int32_t group = format_info(format)->act == ACT_Q8_32 ? 32 : 256;
         struct problem p = problem_new(format, rows, cols, tokens, 0, 0);
-        float *values = aligned((size_t)cols * 4), *y = run_whole(&p, kernels_tier(0));
+        float *values = aligned((size_t)cols * 4), *y = run_whole(&p, tier_at(0));
         double worst = 0;
         for (int32_t r = 0; r < rows; r++) {
-            kernels_tier(0)->dequant(format, p.w.data + p.m.row_bytes * (size_t)r, values, cols);
+            tier_at(0)->dequant(format, p.w.data + p.m.row_bytes * (size_t)r, values, cols);
             for (int32_t t = 0; t < tokens; t++) {
                 const float *x = p.x + (size_t)t * (size_t)cols;
                 double sum = 0, bound = 0;

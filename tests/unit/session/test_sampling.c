@@ -149,6 +149,51 @@ static void test_cuts_equal_the_reference(void **state)
     assert_true(cut > 1000);
 }
 
+/* Vocabularies of many blocks, where only those that hold high logits are looked into. */
+static void test_cuts_of_large_vocabularies(void **state)
+{
+    (void)state;
+    enum { LARGE = 40000 };
+    static float logits[LARGE];
+    static struct candidate out[LARGE];
+    static struct ref want[LARGE];
+    static const struct sampling hows[] = {
+        {.temperature = 1, .top_k = 1, .top_p = 1},
+        {.temperature = 1, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f},
+        {.temperature = 1, .top_k = 300, .top_p = 1},
+        {.temperature = 1, .top_k = 20000, .top_p = 1},
+        {.temperature = 1, .top_p = 0.9f},
+        {.temperature = 1, .top_p = 0.999f, .min_p = 0.001f},
+        {.temperature = 1, .top_p = 1, .min_p = 0.2f},
+        {.temperature = 1, .top_p = 1},
+    };
+    struct rng g;
+    int32_t cut = 0;
+    rng_seed(&g, 21);
+    for (int round = 0; round < 12; round++) {
+        const int32_t n = LARGE - (int32_t)(rng_unit(&g) * 300);
+        const float spread = round % 3 == 0 ? 1 : round % 3 == 1 ? 12 : 40;
+        for (int32_t i = 0; i < n; i++)
+            logits[i] = spread * (float)rng_unit(&g) - (round % 2 ? 30.0f : 0);
+        for (int32_t i = 0; i < 25; i++) /* some high ones, equal ones among them */
+            logits[rng_next(&g) % (uint64_t)n] = spread + (float)(rng_next(&g) % 12) * 0.75f;
+        if (round > 8)
+            for (int32_t i = 0; i < n; i += 3)
+                logits[i] = -INFINITY;
+        for (size_t h = 0; h < sizeof hows / sizeof *hows; h++) {
+            const int32_t w = reference(&hows[h], logits, n, want),
+                          got = sampler_keep(&hows[h], logits, n, out);
+            assert_int_equal(got, w);
+            for (int32_t i = 0; i < w; i++) {
+                assert_int_equal(out[i].id, want[i].id);
+                assert_true(out[i].logit == want[i].logit);
+            }
+            cut += w < n;
+        }
+    }
+    assert_true(cut > 70);
+}
+
 static int32_t pick(struct sampler *s, const float *logits, int32_t n, const int32_t *history,
                     int32_t n_history, struct leat_error *e)
 {
@@ -183,6 +228,41 @@ static void test_draw_follows_the_distribution(void **state)
         }
         assert_int_equal(count[5], 0);
     }
+}
+
+/* Without cuts the draw goes by blocks: each gets its share, and within it each id. */
+static void test_draw_over_many_blocks(void **state)
+{
+    (void)state;
+    enum { K = 1000, DRAWS = 60000 };
+    static float logits[K], copy[K];
+    static int count[K];
+    static struct candidate scratch[K];
+    double p[K], sum = 0, chi = 0;
+    struct rng g;
+    struct sampler s;
+    struct sampling how = {.temperature = 0.7f, .top_p = 1, .repeat_penalty = 1, .seed = 12};
+    rng_seed(&g, 8);
+    for (int i = 0; i < K; i++) {
+        logits[i] = i % 5 == 4 ? -INFINITY : (float)(2 * rng_unit(&g));
+        sum += p[i] = exp((double)logits[i] / (double)0.7f);
+    }
+    sampler_init(&s, &how);
+    for (int i = 0; i < DRAWS; i++) {
+        int32_t id;
+        memcpy(copy, logits, sizeof copy);
+        assert_int_equal(sampler_pick(&s, copy, K, NULL, 0, NULL, scratch, &id, NULL), 0);
+        count[id]++;
+    }
+    for (int i = 0; i < K; i++) {
+        const double want = DRAWS * p[i] / sum;
+        if (i % 5 == 4)
+            assert_int_equal(count[i], 0);
+        else
+            chi += (count[i] - want) * (count[i] - want) / want;
+    }
+    /* 799 degrees of freedom: deviation sqrt(2 * 799) = 40 */
+    assert_true(chi > 799 - 200 && chi < 799 + 200);
 }
 
 static void test_same_seed_same_draws(void **state)
@@ -344,6 +424,8 @@ int main(void)
         cmocka_unit_test(test_rng_published_numbers),
         cmocka_unit_test(test_rng_unit_is_half_open),
         cmocka_unit_test(test_cuts_equal_the_reference),
+        cmocka_unit_test(test_cuts_of_large_vocabularies),
+        cmocka_unit_test(test_draw_over_many_blocks),
         cmocka_unit_test(test_draw_follows_the_distribution),
         cmocka_unit_test(test_same_seed_same_draws),
         cmocka_unit_test(test_greedy_takes_the_lowest_of_equals),

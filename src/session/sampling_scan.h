@@ -16,13 +16,15 @@ static inline int32_t scan_blocks(int32_t n)
     return n / SCAN_BLOCK + (n % SCAN_BLOCK != 0);
 }
 
-/* The greatest logit; top[block].logit: that of each block. *bad: NaN or +infinity is among them. */
+/* The greatest logit; top[block].logit: that of each block. *bad: NaN or +infinity is among
+ * them. */
 float scan_greatest(const float *x, int32_t n, struct candidate *top, bool *bad);
 
 /* Distances from the greatest logit; what lies within each is summed by scan_mass. */
 #define SCAN_DEPTHS 4
 extern const float scan_depth[SCAN_DEPTHS];
-/* Sum of exp(x - max); top as scan_greatest left it; mass[i]: of those with x >= max - scan_depth[i]. */
+/* Sum of exp(x - max); top as scan_greatest left it; mass[i]: of those with x >= max -
+ * scan_depth[i]. */
 double scan_mass(const float *x, int32_t n, float max, const struct candidate *top,
                  double mass[SCAN_DEPTHS]);
 

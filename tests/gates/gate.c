@@ -344,6 +344,24 @@ int main(int argc, char **argv)
         snprintf(name, sizeof name, "other files, streamed: %.80s", argv[i]);
         gate(name, argv[i], &ref, s, NB + 2, N_SHORT, NEED_READS | NEED_STREAM);
     }
+    static const char *const kv_types[] = {"f32", "q8_0", "q4_0"}; /* f16 is the default */
+    for (int i = 0; i < 3; i++) {
+        static const char *const kv_width[] = {"1", "7", "64"};
+        char note[256];
+        struct run one;
+        s[NB] = (struct setting){"kv_type", kv_types[i]};
+        s[NB + 1] = (struct setting){"threads", "1"};
+        run_one(model, s, NB + 2, N_SHORT, &one);
+        snprintf(name, sizeof name, "kv type %s is not f16", kv_types[i]);
+        verdict(name, !same(&ref, &one, N_SHORT, note, sizeof note), "");
+        s[NB + 1] = (struct setting){"threads", "3"};
+        for (int w = 0; w < 3; w++) {
+            s[NB + 2] = (struct setting){"ubatch", kv_width[w]};
+            snprintf(name, sizeof name, "kv type %s, width %s", kv_types[i], kv_width[w]);
+            gate(name, model, &one, s, NB + 3, N_SHORT, NEED_READS);
+        }
+        free(one.logits);
+    }
     static const int beside[] = {1, 7, 15};
     for (int i = 0; i < 3; i++)
         gate_beside(model, beside[i], NULL);

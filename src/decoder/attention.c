@@ -188,6 +188,25 @@ static int32_t blocks_make(struct decoder *d, int32_t most)
     return n;
 }
 
+/* Few and long histories: how many heads of a group an item takes, so that the threads end soonest.
+ * Reading a history costs about as much as one head on it, so heads stay together where that
+ * leaves no thread idle. */
+static int32_t heads_of_item(const struct attend_job *j, int32_t threads)
+{
+    int32_t best = j->heads;
+    int64_t least = INT64_MAX;
+    for (int32_t heads = j->heads; heads > 0; heads--) {
+        const int64_t items =
+            (int64_t)j->n_blocks * j->l->n_head_kv * ((j->group + heads - 1) / heads);
+        const int64_t time = (items + threads - 1) / threads * (heads + 1);
+        if (time < least) {
+            least = time;
+            best = heads;
+        }
+    }
+    return best;
+}
+
 static void attend(struct decoder *d, int32_t layer, const struct layer *l)
 {
     struct attend_job j = {.d = d,
@@ -197,17 +216,12 @@ static void attend(struct decoder *d, int32_t layer, const struct layer *l)
                            .sinks = layer_vector(d, l, VEC_SINKS)};
     j.heads = j.group < ATTN_QUERIES ? j.group : ATTN_QUERIES;
     j.n_blocks = blocks_make(d, ATTN_QUERIES / j.heads);
-    /* Few and long histories: share a group's heads out, so that every thread has some. */
-    const int64_t items = (int64_t)j.n_blocks * l->n_head_kv, wanted = (int64_t)d->threads * 2;
     double work = 0;
     for (int32_t t = 0; t < d->n; t++)
         work += l->window > 0 && d->l.pos[t] >= l->window ? l->window : d->l.pos[t] + 1;
     work *= (double)l->n_head * (l->head_dim_k + l->head_dim_v);
-    if (items < wanted && d->threads > 1 && work > SMALL_WORK) {
-        const int64_t splits = (wanted + items - 1) / items;
-        const int64_t heads = splits < j.group ? (j.group + splits - 1) / splits : 1;
-        j.heads = heads < j.heads ? (int32_t)heads : j.heads;
-    }
+    if (d->threads > 1 && work > SMALL_WORK)
+        j.heads = heads_of_item(&j, d->threads);
     j.splits = (j.group + j.heads - 1) / j.heads;
     const int64_t total = (int64_t)j.n_blocks * l->n_head_kv * j.splits;
     team_for(d->team, total, work > SMALL_WORK ? 1 : total, attend_items, &j);

@@ -49,6 +49,7 @@ struct team {
     void (*part)(void *arg, int32_t thread, int64_t begin, int64_t end);
     void *arg;
     int64_t total, chunk;
+    bool guided; /* runs shrink from a share of what is left down to chunk */
 
     alignas(LINE) _Atomic uint64_t gate; /* job number << 32 | closed | workers inside or done */
     alignas(LINE) _Atomic uint32_t bell; /* job number; the word that idle workers sleep on */
@@ -87,9 +88,36 @@ static bool word_spin(const struct team *t, _Atomic uint32_t *word, uint32_t val
     return false;
 }
 
+/* Shares per thread that guided runs are cut for: 2 leaves room for a thread that came late or runs
+ * slowly, and the first runs are still a quarter of the whole with two threads. */
+#define GUIDED_SHARES 2
+
+static void parts_take_guided(struct team *t, int32_t thread)
+{
+    const int64_t total = t->total, chunk = t->chunk, shares = (int64_t)t->threads * GUIDED_SHARES;
+    int64_t begin = atomic_load_explicit(&t->next, memory_order_relaxed), n;
+    for (;;) {
+        do {
+            if (begin >= total)
+                return;
+            n = (total - begin) / shares / chunk * chunk;
+            n = n > chunk ? n : chunk;
+            n = n < total - begin ? n : total - begin;
+        } while (!atomic_compare_exchange_weak_explicit(&t->next, &begin, begin + n,
+                                                        memory_order_relaxed,
+                                                        memory_order_relaxed));
+        t->part(t->arg, thread, begin, begin + n);
+        begin = atomic_load_explicit(&t->next, memory_order_relaxed);
+    }
+}
+
 static void parts_take(struct team *t, int32_t thread)
 {
     const int64_t total = t->total, chunk = t->chunk;
+    if (t->guided) {
+        parts_take_guided(t, thread);
+        return;
+    }
     for (;;) {
         int64_t begin = atomic_fetch_add_explicit(&t->next, chunk, memory_order_relaxed);
         if (begin >= total)
@@ -250,8 +278,8 @@ void team_run(struct team *t, void (*fn)(void *arg, int32_t thread, int32_t thre
     job_run(t);
 }
 
-void team_for(struct team *t, int64_t total, int64_t chunk,
-              void (*fn)(void *arg, int32_t thread, int64_t begin, int64_t end), void *arg)
+static void team_parts(struct team *t, int64_t total, int64_t chunk, bool guided,
+                       void (*fn)(void *arg, int32_t thread, int64_t begin, int64_t end), void *arg)
 {
     assert(chunk > 0);
     if (total <= 0)
@@ -266,5 +294,18 @@ void team_for(struct team *t, int64_t total, int64_t chunk,
     t->arg = arg;
     t->total = total;
     t->chunk = chunk;
+    t->guided = guided;
     job_run(t);
+}
+
+void team_for(struct team *t, int64_t total, int64_t chunk,
+              void (*fn)(void *arg, int32_t thread, int64_t begin, int64_t end), void *arg)
+{
+    team_parts(t, total, chunk, false, fn, arg);
+}
+
+void team_guided(struct team *t, int64_t total, int64_t granule,
+                 void (*fn)(void *arg, int32_t thread, int64_t begin, int64_t end), void *arg)
+{
+    team_parts(t, total, granule, true, fn, arg);
 }

@@ -27,4 +27,9 @@ void team_run(struct team *t, void (*fn)(void *arg, int32_t thread, int32_t thre
 void team_for(struct team *t, int64_t total, int64_t chunk,
               void (*fn)(void *arg, int32_t thread, int64_t begin, int64_t end), void *arg);
 
+/* The same with runs that shrink: each takes a share of what is left, in multiples of granule. Long
+ * runs first suit work that walks memory in order, short ones last let all threads end together. */
+void team_guided(struct team *t, int64_t total, int64_t granule,
+                 void (*fn)(void *arg, int32_t thread, int64_t begin, int64_t end), void *arg);
+
 #endif

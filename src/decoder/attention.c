@@ -235,12 +235,12 @@ int attention_run(struct decoder *d, int32_t layer, struct leat_error *e)
     int rc = 0;
     if (l->mat[MAT_QKV] >= 0)
         rc = product(d, l->mat[MAT_QKV], &d->l.in, d->n, d->l.qkv, stride, NULL, e);
-    if (rc == 0 && l->mat[MAT_Q] >= 0)
-        rc = product(d, l->mat[MAT_Q], &d->l.in, d->n, d->l.qkv, stride, NULL, e);
-    if (rc == 0 && l->mat[MAT_K] >= 0)
-        rc = product(d, l->mat[MAT_K], &d->l.in, d->n, d->l.qkv + nq, stride, NULL, e);
-    if (rc == 0 && l->mat[MAT_V] >= 0)
-        rc = product(d, l->mat[MAT_V], &d->l.in, d->n, d->l.qkv + nq + nk, stride, NULL, e);
+    if (rc == 0)
+        rc = products(d,
+                      (const struct product_out[]){{l->mat[MAT_Q], d->l.qkv, stride, NULL},
+                                                   {l->mat[MAT_K], d->l.qkv + nq, stride, NULL},
+                                                   {l->mat[MAT_V], d->l.qkv + nq + nk, stride, NULL}},
+                      3, &d->l.in, d->n, e);
     if (rc < 0)
         return rc;
     struct finish_job j = {.d = d,

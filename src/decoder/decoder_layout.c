@@ -122,7 +122,7 @@ static void carve_moe(struct carver *c, const struct model *m, const struct extr
     l->parts = carve(c, parts, l->embd_stride * sizeof(float));
     for (int kind = 0; kind < ACT_KINDS; kind++) {
         l->gather_stride[kind] = x->expert_row[kind];
-        l->gather[kind] = x->expert_row[kind] ? carve(c, w, x->expert_row[kind]) : NULL;
+        l->gather[kind] = x->expert_row[kind] ? carve(c, (uint64_t)l->hid_rows, x->expert_row[kind]) : NULL;
     }
     l->route_ids = carve(c, w * k, sizeof(int32_t));
     l->route_w = carve(c, w * k, sizeof(float));
@@ -191,8 +191,9 @@ void layout_make(const struct model *m, int32_t width, int32_t max_logits, int32
 
     c.at = start;
     l->hid = (struct input){.stride = l->ff_stride};
-    l->hid.x = carve(&c, w, l->ff_stride * sizeof(float));
-    carve_prepared(&c, &l->hid, x.hid_row, w);
+    l->hid_rows = x.moe && m->n_expert_used > (int32_t)w ? m->n_expert_used : (int32_t)w;
+    l->hid.x = carve(&c, (uint64_t)l->hid_rows, l->ff_stride * sizeof(float));
+    carve_prepared(&c, &l->hid, x.hid_row, (uint64_t)l->hid_rows);
     if (x.shared)
         l->shared = carve(&c, w, l->embd_stride * sizeof(float));
     if (x.moe)

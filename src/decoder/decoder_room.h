@@ -11,7 +11,8 @@
 /* Up to this width the experts are taken as they arrive, and each token's parts are kept until
  * all are there; wider, they are taken in ascending order and added at once. The sums are the
  * same. */
-#define MOE_NARROW 16
+#define MOE_NARROW   16
+#define MOE_TOGETHER 16 /* most experts that are multiplied together */
 
 /* Rows that products read: as floats, and prepared in the kinds that their formats want. */
 struct input {
@@ -32,11 +33,12 @@ struct layout {
     struct input in;    /* the normed stream; or heads put together: in.x changes, see `heads` */
     struct input heads; /* [width][n_head * head_dim_v], shares in's prepared rows */
     struct input hid;   /* hidden rows of a feed forward: gate rows, activated in place */
+    int32_t hid_rows;   /* width; with experts no fewer than a token has of them */
     float *qkv;         /* [width] q, k, v behind each other */
     uint8_t *rows;      /* [width] table rows as stored */
     float *shared;      /* [width][n_embd] of the shared expert; NULL = none */
     float *parts;       /* rows of n_embd: experts' outputs */
-    uint8_t *gather[ACT_KINDS]; /* [width] prepared rows of one expert's tokens */
+    uint8_t *gather[ACT_KINDS]; /* [hid_rows] prepared rows of the tokens of experts taken together */
     size_t gather_stride[ACT_KINDS];
     float *router;      /* [width][n_expert] */
     int32_t *route_ids; /* [width][n_expert_used] ascending */
@@ -135,8 +137,18 @@ struct product_post {
  * over. */
 int product(struct decoder *d, unit_id u, const struct input *in, int32_t n, float *y,
             size_t y_stride, const struct product_post *post, struct leat_error *e);
-/* How many rows a thread takes at a time. */
-int64_t product_chunk(const struct decoder *d, int64_t rows, uint64_t row_bytes, int32_t n);
+/* Up to three such products over one input, in schedule order; those whose units are resident share one
+ * region of the team. */
+struct product_out {
+    unit_id unit; /* -1 = none */
+    float *y;
+    size_t y_stride;
+    const struct product_post *post; /* NULL = nothing */
+};
+int products(struct decoder *d, const struct product_out *outs, int32_t count,
+             const struct input *in, int32_t n, struct leat_error *e);
+/* How many rows a thread takes at least at a time (team_guided). */
+int64_t product_chunk(int64_t rows, uint64_t row_bytes, int32_t n);
 
 /* ---- steps ---- */
 

@@ -34,13 +34,12 @@ int ffn_gated(struct decoder *d, const unit_id mat[4], int32_t n_ff, const float
     const unit_id gate = mat[0], up = mat[1], fused = mat[2], down = mat[3];
     const bool gated = gate >= 0 || fused >= 0;
     float *hid = d->l.hid.x;
-    int rc = 0;
-    if (gate >= 0)
-        rc = product(d, gate, &d->l.in, d->n, hid, d->l.hid.stride, NULL, e);
-    if (rc == 0 && up >= 0)
-        rc = product(d, up, &d->l.in, d->n, gated ? hid + n_ff : hid, d->l.hid.stride, NULL, e);
-    if (rc == 0 && fused >= 0)
-        rc = product(d, fused, &d->l.in, d->n, hid, d->l.hid.stride, NULL, e);
+    const size_t stride = d->l.hid.stride;
+    int rc = products(d,
+                      (const struct product_out[]){{gate, hid, stride, NULL},
+                                                   {up, gated ? hid + n_ff : hid, stride, NULL},
+                                                   {fused, hid, stride, NULL}},
+                      3, &d->l.in, d->n, e);
     if (rc < 0)
         return rc;
     d->l.hid.cols = n_ff;

@@ -200,28 +200,36 @@ static int32_t slots_make(struct decoder *d)
     return n_wanted;
 }
 
-/* ---- one expert ---- */
+/* ---- experts ---- */
 
+/* One expert's products. Its tokens' hidden rows begin at row hid0 of l.hid. */
 struct expert_job {
     struct decoder *d;
-    const struct unit *unit;
     struct matmul gate, up, down;
-    int32_t n, n_ff, slot0;
+    int32_t n, n_ff, slot0, hid0;
     bool narrow;
     const float *gate_b, *up_b, *down_b;
+};
+
+/* Experts that are multiplied together: all that are at hand, so that a token's few small matrices
+ * make two regions of the team rather than two each. */
+struct expert_group {
+    struct expert_view view[MOE_TOGETHER];
+    struct expert_job job[MOE_TOGETHER];
+    int32_t n, rows; /* experts; tokens of them all, each a row of l.hid */
 };
 
 /* Rows of the token input as this part's product wants them: as they lie when every row at hand
  * is in, else gathered. */
 static const void *expert_rows(struct decoder *d, const struct part *p, int32_t slot0, int32_t n,
-                               unsigned *gathered, size_t *stride)
+                               int32_t row0, unsigned *gathered, size_t *stride)
 {
     const enum act_kind kind = part_kind(p);
     const uint8_t *from = input_rows(&d->l.in, kind, stride);
     if (n == d->n) /* ascending and distinct: all of them */
         return from;
     const size_t row = act_row_bytes(kind, p->cols);
-    uint8_t *to = d->l.gather[kind];
+    uint8_t *to = d->l.gather[kind] + (size_t)row0 * row;
     if (!(*gathered & 1u << kind))
         for (int32_t i = 0; i < n; i++)
             memcpy(to + (size_t)i * row, from + (size_t)d->l.slot_token[slot0 + i] * *stride, row);
@@ -231,15 +239,14 @@ static const void *expert_rows(struct decoder *d, const struct part *p, int32_t 
 }
 
 /* Hidden rows [begin, end) of every token, activated. */
-static void expert_hidden(void *arg, int32_t thread, int64_t begin, int64_t end)
+static void expert_hidden(const struct expert_job *j, int32_t thread, int32_t begin, int32_t end)
 {
-    const struct expert_job *j = arg;
     const struct decoder *d = j->d;
-    const int32_t n = (int32_t)(end - begin);
-    d->k->matmul(&j->gate, (int32_t)begin, (int32_t)end, decoder_scratch(d, thread));
-    d->k->matmul(&j->up, (int32_t)begin, (int32_t)end, decoder_scratch(d, thread));
+    const int32_t n = end - begin;
+    d->k->matmul(&j->gate, begin, end, decoder_scratch(d, thread));
+    d->k->matmul(&j->up, begin, end, decoder_scratch(d, thread));
     for (int32_t t = 0; t < j->n; t++) {
-        float *g = d->l.hid.x + (size_t)t * d->l.hid.stride + begin, *u = g + j->n_ff;
+        float *g = d->l.hid.x + (size_t)(j->hid0 + t) * d->l.hid.stride + begin, *u = g + j->n_ff;
         if (j->gate_b)
             d->k->add(g, j->gate_b + begin, n);
         if (j->up_b)
@@ -249,12 +256,11 @@ static void expert_hidden(void *arg, int32_t thread, int64_t begin, int64_t end)
 }
 
 /* Result rows [begin, end) of every token; wide ubatches add them to the sums at once. */
-static void expert_out(void *arg, int32_t thread, int64_t begin, int64_t end)
+static void expert_out(const struct expert_job *j, int32_t thread, int32_t begin, int32_t end)
 {
-    const struct expert_job *j = arg;
     const struct decoder *d = j->d;
-    const int32_t n = (int32_t)(end - begin);
-    d->k->matmul(&j->down, (int32_t)begin, (int32_t)end, decoder_scratch(d, thread));
+    const int32_t n = end - begin;
+    d->k->matmul(&j->down, begin, end, decoder_scratch(d, thread));
     for (int32_t i = 0; i < j->n; i++) {
         float *o = j->down.y + (size_t)i * j->down.y_stride + begin;
         if (j->down_b)
@@ -266,58 +272,124 @@ static void expert_out(void *arg, int32_t thread, int64_t begin, int64_t end)
     }
 }
 
-static void expert_run(struct decoder *d, const struct layer *l, const struct expert_view *v,
-                       bool narrow)
+/* Rows [begin, end) of the experts' rows behind each other, `rows` of each. */
+static void group_rows(const struct expert_group *g, int32_t rows, int32_t thread, int64_t begin,
+                       int64_t end,
+                       void (*fn)(const struct expert_job *, int32_t, int32_t, int32_t))
 {
-    const struct unit *u = v->unit;
-    const struct part *gate = &u->part[EXPERT_GATE], *up = &u->part[EXPERT_UP],
-                      *down = &u->part[EXPERT_DOWN];
-    const int32_t slot0 = d->l.expert_first[v->expert],
-                  n = d->l.expert_first[v->expert + 1] - slot0;
+    while (begin < end) {
+        const int32_t i = (int32_t)(begin / rows), first = (int32_t)(begin % rows);
+        const int32_t n = end - begin < rows - first ? (int32_t)(end - begin) : rows - first;
+        fn(&g->job[i], thread, first, first + n);
+        begin += n;
+    }
+}
+
+static void group_hidden(void *arg, int32_t thread, int64_t begin, int64_t end)
+{
+    const struct expert_group *g = arg;
+    group_rows(g, g->job[0].n_ff, thread, begin, end, expert_hidden);
+}
+
+static void group_out(void *arg, int32_t thread, int64_t begin, int64_t end)
+{
+    const struct expert_group *g = arg;
+    group_rows(g, g->job[0].down.rows, thread, begin, end, expert_out);
+}
+
+static int32_t expert_tokens(const struct decoder *d, const struct expert_view *v)
+{
+    return d->l.expert_first[v->expert + 1] - d->l.expert_first[v->expert];
+}
+
+/* Makes the job of g's expert i. */
+static void group_job(struct decoder *d, const struct layer *l, struct expert_group *g, int32_t i,
+                      bool narrow)
+{
+    const struct expert_view *v = &g->view[i];
+    const struct part *gate = &v->unit->part[EXPERT_GATE], *up = &v->unit->part[EXPERT_UP],
+                      *down = &v->unit->part[EXPERT_DOWN];
+    const int32_t slot0 = d->l.expert_first[v->expert], n = expert_tokens(d, v);
     const size_t at = (size_t)v->expert;
-    struct expert_job j = {
-        .d = d, .unit = u, .n = n, .n_ff = l->n_ff, .slot0 = slot0, .narrow = narrow};
-    j.gate_b = layer_vector(d, l, VEC_GATE_B);
-    j.up_b = layer_vector(d, l, VEC_UP_B);
-    j.down_b = layer_vector(d, l, VEC_DOWN_B);
-    j.gate_b = j.gate_b ? j.gate_b + at * (size_t)l->n_ff : NULL;
-    j.up_b = j.up_b ? j.up_b + at * (size_t)l->n_ff : NULL;
-    j.down_b = j.down_b ? j.down_b + at * (size_t)d->m->n_embd : NULL;
+    struct expert_job *j = &g->job[i];
+    *j = (struct expert_job){
+        .d = d, .n = n, .n_ff = l->n_ff, .slot0 = slot0, .hid0 = g->rows, .narrow = narrow};
+    j->gate_b = layer_vector(d, l, VEC_GATE_B);
+    j->up_b = layer_vector(d, l, VEC_UP_B);
+    j->down_b = layer_vector(d, l, VEC_DOWN_B);
+    j->gate_b = j->gate_b ? j->gate_b + at * (size_t)l->n_ff : NULL;
+    j->up_b = j->up_b ? j->up_b + at * (size_t)l->n_ff : NULL;
+    j->down_b = j->down_b ? j->down_b + at * (size_t)d->m->n_embd : NULL;
 
+    float *hid = d->l.hid.x + (size_t)j->hid0 * d->l.hid.stride;
     unsigned gathered = 0;
-    j.gate = (struct matmul){.format = gate->format,
-                             .w = v->data[EXPERT_GATE],
-                             .row_bytes = gate->row_bytes,
-                             .rows = gate->rows,
-                             .cols = gate->cols,
-                             .tokens = n,
-                             .y = d->l.hid.x,
-                             .y_stride = d->l.hid.stride};
-    j.gate.act = expert_rows(d, gate, slot0, n, &gathered, &j.gate.act_stride);
-    j.up = (struct matmul){.format = up->format,
-                           .w = v->data[EXPERT_UP],
-                           .row_bytes = up->row_bytes,
-                           .rows = up->rows,
-                           .cols = up->cols,
-                           .tokens = n,
-                           .y = d->l.hid.x + l->n_ff,
-                           .y_stride = d->l.hid.stride};
-    j.up.act = expert_rows(d, up, slot0, n, &gathered, &j.up.act_stride);
-    team_for(d->team, l->n_ff, product_chunk(d, l->n_ff, gate->row_bytes + up->row_bytes, n),
-             expert_hidden, &j);
+    j->gate = (struct matmul){.format = gate->format,
+                              .w = v->data[EXPERT_GATE],
+                              .row_bytes = gate->row_bytes,
+                              .rows = gate->rows,
+                              .cols = gate->cols,
+                              .tokens = n,
+                              .y = hid,
+                              .y_stride = d->l.hid.stride};
+    j->gate.act = expert_rows(d, gate, slot0, n, j->hid0, &gathered, &j->gate.act_stride);
+    j->up = (struct matmul){.format = up->format,
+                            .w = v->data[EXPERT_UP],
+                            .row_bytes = up->row_bytes,
+                            .rows = up->rows,
+                            .cols = up->cols,
+                            .tokens = n,
+                            .y = hid + l->n_ff,
+                            .y_stride = d->l.hid.stride};
+    j->up.act = expert_rows(d, up, slot0, n, j->hid0, &gathered, &j->up.act_stride);
+    j->down = (struct matmul){.format = down->format,
+                              .w = v->data[EXPERT_DOWN],
+                              .row_bytes = down->row_bytes,
+                              .rows = down->rows,
+                              .cols = down->cols,
+                              .tokens = n,
+                              .y = d->l.parts + (narrow ? (size_t)slot0 * d->l.embd_stride : 0),
+                              .y_stride = d->l.embd_stride};
+    const uint8_t *act = input_rows(&d->l.hid, part_kind(down), &j->down.act_stride);
+    j->down.act = act + (size_t)j->hid0 * j->down.act_stride;
+    g->rows += n;
+}
 
+static void group_run(struct decoder *d, const struct layer *l, struct expert_group *g, bool narrow)
+{
+    unsigned kinds = 0;
+    g->rows = 0;
     d->l.hid.cols = l->n_ff;
-    input_prepare(d, &d->l.hid, 1u << part_kind(down), n);
-    j.down = (struct matmul){.format = down->format,
-                             .w = v->data[EXPERT_DOWN],
-                             .row_bytes = down->row_bytes,
-                             .rows = down->rows,
-                             .cols = down->cols,
-                             .tokens = n,
-                             .y = d->l.parts + (narrow ? (size_t)slot0 * d->l.embd_stride : 0),
-                             .y_stride = d->l.embd_stride};
-    j.down.act = input_rows(&d->l.hid, part_kind(down), &j.down.act_stride);
-    team_for(d->team, down->rows, product_chunk(d, down->rows, down->row_bytes, n), expert_out, &j);
+    for (int32_t i = 0; i < g->n; i++) {
+        group_job(d, l, g, i, narrow);
+        kinds |= 1u << part_kind(&g->view[i].unit->part[EXPERT_DOWN]);
+    }
+    const int32_t n = g->rows / g->n;
+    const struct expert_job *j = &g->job[0];
+    const int64_t hidden = (int64_t)g->n * l->n_ff, out = (int64_t)g->n * j->down.rows;
+    team_guided(d->team, hidden,
+                product_chunk(hidden, j->gate.row_bytes + j->up.row_bytes, n), group_hidden, g);
+    input_prepare(d, &d->l.hid, kinds, g->rows);
+    team_guided(d->team, out, product_chunk(out, j->down.row_bytes, n), group_out, g);
+}
+
+/* Takes every expert as it comes; narrow ubatches take those that are there together, as far as the
+ * hidden rows reach. */
+static int experts_run(struct decoder *d, const struct layer *l, bool narrow, struct leat_error *e)
+{
+    struct expert_group g;
+    int rc;
+    while ((rc = experts_next(d->pass, &g.view[0], e)) > 0) {
+        int32_t rows = expert_tokens(d, &g.view[0]);
+        for (g.n = 1; narrow && g.n < MOE_TOGETHER && rows + d->n <= d->l.hid_rows; g.n++) {
+            if (!experts_more(d->pass, &g.view[g.n]))
+                break;
+            rows += expert_tokens(d, &g.view[g.n]);
+        }
+        group_run(d, l, &g, narrow);
+        for (int32_t i = 0; i < g.n; i++)
+            experts_done(d->pass, &g.view[i]);
+    }
+    return rc;
 }
 
 /* ---- sums ---- */
@@ -384,11 +456,7 @@ int moe_run(struct decoder *d, int32_t layer, struct leat_error *e)
     if (rc < 0 || d->n == 0)
         return rc;
     memset(d->l.out, 0, (size_t)d->n * d->l.embd_stride * sizeof(float));
-    struct expert_view v;
-    while ((rc = experts_next(d->pass, &v, e)) > 0) {
-        expert_run(d, l, &v, narrow);
-        experts_done(d->pass, &v);
-    }
+    rc = experts_run(d, l, narrow, e);
     if (rc < 0)
         return rc;
     struct sum_job s = {d, narrow, shared, layer_vector(d, l, VEC_SHARED_GATE_INP)};

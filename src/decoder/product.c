@@ -3,6 +3,7 @@
  * the team. */
 #include "decoder_room.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define STEP         16 /* rows are handed out in multiples of what kernels take at a time */
@@ -18,18 +19,17 @@ void tokens_run(struct decoder *d, int32_t n, int64_t work,
     team_for(d->team, n, chunk > 0 ? chunk : 1, fn, arg);
 }
 
-int64_t product_chunk(const struct decoder *d, int64_t rows, uint64_t row_bytes, int32_t n)
+int64_t product_chunk(int64_t rows, uint64_t row_bytes, int32_t n)
 {
-    /* Enough pieces that the last one is small, each large enough for what a kernel does once
-     * per call. */
-    int64_t chunk = rows / ((int64_t)d->threads * 8),
-            least = (int64_t)(CHUNK_BYTES / (row_bytes ? row_bytes : 1));
+    /* Small enough that the last one is soon done, large enough for what a kernel does once per
+     * call. */
+    int64_t least = (int64_t)(CHUNK_BYTES / (row_bytes ? row_bytes : 1));
     if (n > 1)
         least = least / n > 32 ? least / n : 32;
     if (n > WIDE && least < WIDE_ROWS)
         least = WIDE_ROWS;
-    chunk = chunk > least ? chunk : least;
-    return (chunk + STEP - 1) / STEP * STEP + (chunk <= 0 ? STEP : 0);
+    least = least < rows ? least : rows;
+    return (least + STEP - 1) / STEP * STEP + (least <= 0 ? STEP : 0);
 }
 
 void input_row_prepare(const struct decoder *d, const struct input *in, unsigned kinds, int64_t t)
@@ -72,53 +72,116 @@ const void *input_rows(const struct input *in, enum act_kind kind, size_t *strid
     return kind == ACT_F32 ? (const void *)in->x : in->prepared[kind];
 }
 
+/* Several products over the same input in one region of the team: their rows behind each other. */
+#define MANY 3 /* q, k, v */
+
 struct product_job {
     const struct decoder *d;
-    struct matmul m;
-    const struct product_post *post; /* NULL = nothing */
-    int32_t row0;                    /* of the view in the unit */
+    int32_t n; /* of m */
+    struct matmul m[MANY];
+    const struct product_post *post[MANY]; /* NULL = nothing */
+    int32_t row0[MANY];                    /* of the view in the unit */
 };
+
+static void product_part(const struct product_job *j, int32_t i, int32_t thread, int32_t begin,
+                         int32_t end)
+{
+    const struct kernels *k = j->d->k;
+    const struct matmul *m = &j->m[i];
+    const struct product_post *post = j->post[i];
+    k->matmul(m, begin, end, decoder_scratch(j->d, thread));
+    if (!post)
+        return;
+    for (int32_t t = 0; t < m->tokens; t++) {
+        float *y = m->y + (size_t)t * m->y_stride + begin;
+        if (post->bias)
+            k->add(y, post->bias + j->row0[i] + begin, end - begin);
+        if (post->scale != 1)
+            k->scale(y, post->scale, end - begin);
+        if (post->softcap != 0)
+            k->softcap(y, post->softcap, end - begin);
+    }
+}
 
 static void product_rows(void *arg, int32_t thread, int64_t begin, int64_t end)
 {
     const struct product_job *j = arg;
-    const struct kernels *k = j->d->k;
-    k->matmul(&j->m, (int32_t)begin, (int32_t)end, decoder_scratch(j->d, thread));
-    if (!j->post)
-        return;
-    const int32_t n = (int32_t)(end - begin);
-    for (int32_t t = 0; t < j->m.tokens; t++) {
-        float *y = j->m.y + (size_t)t * j->m.y_stride + begin;
-        if (j->post->bias)
-            k->add(y, j->post->bias + j->row0 + begin, n);
-        if (j->post->scale != 1)
-            k->scale(y, j->post->scale, n);
-        if (j->post->softcap != 0)
-            k->softcap(y, j->post->softcap, n);
+    int64_t first = 0;
+    for (int32_t i = 0; i < j->n; i++) {
+        const int64_t b = begin > first ? begin - first : 0, rows = j->m[i].rows,
+                      e = end - first < rows ? end - first : rows;
+        if (b < e)
+            product_part(j, i, thread, (int32_t)b, (int32_t)e);
+        first += rows;
     }
+}
+
+static void job_add(struct product_job *j, const struct product_out *o, const struct weights_view *v,
+                    const struct input *in, int32_t n)
+{
+    const struct part *p = &j->d->m->units[o->unit].part[0];
+    struct matmul *m = &j->m[j->n];
+    *m = (struct matmul){.format = p->format,
+                         .w = v->data,
+                         .row_bytes = v->row_bytes,
+                         .rows = v->rows,
+                         .cols = p->cols,
+                         .tokens = n,
+                         .y = o->y + v->row0,
+                         .y_stride = o->y_stride};
+    m->act = input_rows(in, part_kind(p), &m->act_stride);
+    j->row0[j->n] = v->row0;
+    j->post[j->n++] = o->post;
+}
+
+static void job_run(struct product_job *j)
+{
+    int64_t rows = 0;
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < j->n; i++) {
+        rows += j->m[i].rows;
+        bytes += (uint64_t)j->m[i].rows * j->m[i].row_bytes;
+    }
+    if (rows > 0)
+        team_guided(j->d->team, rows, product_chunk(rows, bytes / (uint64_t)rows, j->m[0].tokens),
+                    product_rows, j);
+    j->n = 0;
+}
+
+int products(struct decoder *d, const struct product_out *outs, int32_t count,
+             const struct input *in, int32_t n, struct leat_error *e)
+{
+    struct product_job j = {.d = d};
+    assert(count <= MANY);
+    for (int32_t i = 0; i < count; i++) {
+        struct weights_view v;
+        int rc;
+        if (outs[i].unit < 0)
+            continue;
+        rc = weights_whole(d->pass, outs[i].unit, &v, e);
+        if (rc < 0)
+            return rc;
+        if (rc > 0) {
+            if (n > 0)
+                job_add(&j, &outs[i], &v, in, n);
+            continue;
+        }
+        job_run(&j); /* its rows come piece by piece, each piece until the next */
+        while ((rc = weights_next(d->pass, outs[i].unit, &v, e)) > 0)
+            if (n > 0) {
+                job_add(&j, &outs[i], &v, in, n);
+                job_run(&j);
+            }
+        if (rc < 0)
+            return rc;
+    }
+    job_run(&j);
+    return 0;
 }
 
 int product(struct decoder *d, unit_id u, const struct input *in, int32_t n, float *y,
             size_t y_stride, const struct product_post *post, struct leat_error *e)
 {
-    const struct part *p = &d->m->units[u].part[0];
-    struct weights_view v;
-    struct product_job j = {.d = d, .post = post};
-    int rc;
-    while ((rc = weights_next(d->pass, u, &v, e)) > 0) {
-        if (n == 0)
-            continue;
-        j.m = (struct matmul){.format = p->format,
-                              .w = v.data,
-                              .row_bytes = v.row_bytes,
-                              .rows = v.rows,
-                              .cols = p->cols,
-                              .tokens = n,
-                              .y = y + v.row0,
-                              .y_stride = y_stride};
-        j.m.act = input_rows(in, part_kind(p), &j.m.act_stride);
-        j.row0 = v.row0;
-        team_for(d->team, v.rows, product_chunk(d, v.rows, v.row_bytes, n), product_rows, &j);
-    }
-    return rc;
+    const struct product_out out = {u, y, y_stride, post};
+    return products(d, &out, 1, in, n, e);
 }

@@ -581,6 +581,15 @@ int experts_next(struct weights_pass *p, struct expert_view *v, struct leat_erro
     }
 }
 
+int experts_more(struct weights_pass *p, struct expert_view *v)
+{
+    struct expert_cache *x = p->w->experts;
+    const int32_t i = pick(x);
+
+    assert(p->running && x);
+    return i >= 0 && x->item[i].state == ITEM_READY ? give(p->w, &x->item[i], v) : 0;
+}
+
 void experts_done(struct weights_pass *p, struct expert_view *v)
 {
     struct weights *w = p->w;

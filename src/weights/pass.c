@@ -95,7 +95,10 @@ static int next_streamed(struct weights_pass *p, const struct dense *d, struct w
     return 1;
 }
 
-int weights_next(struct weights_pass *p, unit_id u, struct weights_view *v, struct leat_error *e)
+/* What every question for a unit begins with: the view before ends, arrivals are noted, and it must be
+ * this unit's turn. */
+static int unit_turn(struct weights_pass *p, unit_id u, const struct dense **out,
+                     struct leat_error *e)
 {
     struct weights *w = p->w;
     const struct dense *d;
@@ -114,6 +117,36 @@ int weights_next(struct weights_pass *p, unit_id u, struct weights_view *v, stru
     if (!d || d->unit != u || (d->head && !p->need.head))
         return broken(p,
                       error_set(e, LEAT_ERR_STATE, "unit %d was asked for out of order", (int)u));
+    *out = d;
+    return 0;
+}
+
+int weights_whole(struct weights_pass *p, unit_id u, struct weights_view *v, struct leat_error *e)
+{
+    const struct dense *d = NULL;
+    int rc = unit_turn(p, u, &d, e);
+
+    if (rc)
+        return rc;
+    if (p->row > 0 || d->resident_rows < d->part->rows ||
+        resident_rows_ready(p->w, d) < d->part->rows)
+        return 0;
+    *v = (struct weights_view){.data = resident_row(p->w, d, 0),
+                               .row_bytes = d->part->row_bytes,
+                               .row0 = 0,
+                               .rows = d->part->rows};
+    p->index++;
+    p->row = 0;
+    return 1;
+}
+
+int weights_next(struct weights_pass *p, unit_id u, struct weights_view *v, struct leat_error *e)
+{
+    const struct dense *d = NULL;
+    int rc = unit_turn(p, u, &d, e);
+
+    if (rc)
+        return rc;
     if (p->row == d->part->rows) {
         p->index++;
         p->row = 0;

@@ -71,6 +71,10 @@ int weights_pass_begin(struct weights *w, const struct pass_need *need, struct w
  * be asked in schedule order, each until 0. Resident rows come first. A view lives until the next
  * call on the pass. */
 int weights_next(struct weights_pass *p, unit_id u, struct weights_view *v, struct leat_error *e);
+/* A unit that is wholly in memory, at once: 1 all its rows, in a view that lives as long as the pass (its
+ * turn in the schedule is over then); 0 it streams, or has not arrived yet, and nothing happened:
+ * weights_next gives it. Never waits; negative error. */
+int weights_whole(struct weights_pass *p, unit_id u, struct weights_view *v, struct leat_error *e);
 /* Gathers rows of a table as stored bytes: dst[i] gets row ids[i], row_bytes apart. From memory
  * where resident, else read. */
 int weights_rows(struct weights_pass *p, unit_id table, const int32_t *ids, int32_t n, void *dst,
@@ -89,6 +93,9 @@ int experts_begin(struct weights_pass *p, int32_t layer, const uint16_t *ids, in
 /* 1 an expert, leased until experts_done; 0 all were given; negative error. At most one lease at a
  * time is promised. */
 int experts_next(struct weights_pass *p, struct expert_view *v, struct leat_error *e);
+/* One more that is there already, beside those leased: 1 and an expert, 0 when none can be had without
+ * waiting. Never fails, never waits. */
+int experts_more(struct weights_pass *p, struct expert_view *v);
 void experts_done(struct weights_pass *p, struct expert_view *v);
 /* Advice: these may be wanted soon. May do nothing. */
 void weights_advise(struct weights_pass *p, int32_t layer, const uint16_t *ids, int32_t n);

@@ -13,6 +13,8 @@
 
 #include "../../../src/kernels/kernels.h"
 
+enum { LEASES = 64, WHOLES = 4096 };
+
 struct weights_pass {
     struct weights *w;
     struct pass_need need;
@@ -22,8 +24,12 @@ struct weights_pass {
     /* experts */
     uint16_t ids[512];
     int32_t n_ids, given, layer;
-    uint8_t *lease[UNIT_PARTS];
-    bool leased;
+    struct lease {
+        uint8_t *part[UNIT_PARTS];
+        const struct unit *unit; /* NULL = free */
+    } lease[LEASES];
+    uint8_t *whole[WHOLES]; /* views that live as long as the pass */
+    int32_t n_whole;
 };
 
 struct weights {
@@ -186,6 +192,30 @@ int weights_next(struct weights_pass *p, unit_id u, struct weights_view *v, stru
     return 1;
 }
 
+/* Every other unit is there as a whole, when views are not to come in pieces. */
+int weights_whole(struct weights_pass *p, unit_id u, struct weights_view *v, struct leat_error *e)
+{
+    struct weights *w = p->w;
+    const struct part *x = &w->m->units[u].part[0];
+    view_end(p);
+    if (call_fails(w))
+        return cancelled(e);
+    assert_true(p->at < w->m->n_schedule && p->row == 0);
+    assert_int_equal(w->m->schedule[p->at], u);
+    w->seed = w->seed * 1664525u + 1013904223u;
+    if (w->b.piece_rows > 0 || w->seed >> 31 || p->n_whole == WHOLES)
+        return 0;
+    const bool head = p->at == w->m->n_schedule - 1;
+    assert_true(!head || p->need.head);
+    uint8_t *data = copy_out(fake_part(w, u, 0), (size_t)x->rows * x->row_bytes);
+    p->whole[p->n_whole++] = data;
+    *v = (struct weights_view){.data = data, .row_bytes = x->row_bytes, .row0 = 0, .rows = x->rows};
+    p->at++;
+    w->counts.heads += head;
+    w->counts.wholes++;
+    return 1;
+}
+
 int weights_rows(struct weights_pass *p, unit_id table, const int32_t *ids, int32_t n, void *dst,
                  struct leat_error *e)
 {
@@ -225,40 +255,68 @@ int experts_begin(struct weights_pass *p, int32_t layer, const uint16_t *ids, in
     return 0;
 }
 
-int experts_next(struct weights_pass *p, struct expert_view *v, struct leat_error *e)
+static bool any_leased(const struct weights_pass *p)
+{
+    for (int32_t i = 0; i < LEASES; i++)
+        if (p->lease[i].unit)
+            return true;
+    return false;
+}
+
+static int lease_give(struct weights_pass *p, struct expert_view *v)
 {
     struct weights *w = p->w;
-    if (call_fails(w))
-        return cancelled(e);
-    assert_false(p->leased);
-    if (p->given == p->n_ids)
-        return 0;
     const int32_t expert = p->ids[p->given++];
     const unit_id u = w->m->layers[p->layer].expert0 + expert;
-    *v = (struct expert_view){.expert = expert, .unit = &w->m->units[u]};
+    struct lease *l = p->lease;
+    while (l < p->lease + LEASES && l->unit)
+        l++;
+    assert_true(l < p->lease + LEASES);
+    *v = (struct expert_view){.expert = expert, .unit = &w->m->units[u], .lease = l};
     assert_int_equal(v->unit->expert, expert);
+    l->unit = v->unit;
     for (int32_t i = 0; i < v->unit->n_parts; i++)
-        v->data[i] = p->lease[i] = copy_out(fake_part(w, u, i), v->unit->part[i].bytes);
-    p->leased = true;
+        v->data[i] = l->part[i] = copy_out(fake_part(w, u, i), v->unit->part[i].bytes);
     w->counts.experts++;
     return 1;
 }
 
-static void lease_end(struct weights_pass *p, const struct unit *u)
+int experts_next(struct weights_pass *p, struct expert_view *v, struct leat_error *e)
 {
-    for (int32_t i = 0; i < UNIT_PARTS; i++) {
-        if (u && p->lease[i])
-            memset(p->lease[i], 0xff, u->part[i].bytes);
-        free(p->lease[i]);
-        p->lease[i] = NULL;
+    if (call_fails(p->w))
+        return cancelled(e);
+    assert_false(any_leased(p)); /* one lease at a time is what is promised while it waits */
+    return p->given == p->n_ids ? 0 : lease_give(p, v);
+}
+
+/* Three times of four there is one. */
+int experts_more(struct weights_pass *p, struct expert_view *v)
+{
+    struct weights *w = p->w;
+    assert_true(any_leased(p));
+    w->seed = w->seed * 1664525u + 1013904223u;
+    if (p->given == p->n_ids || w->seed >> 30 == 0)
+        return 0;
+    w->counts.together++;
+    return lease_give(p, v);
+}
+
+static void lease_end(struct lease *l)
+{
+    for (int32_t i = 0; l->unit && i < UNIT_PARTS; i++) {
+        if (l->part[i])
+            memset(l->part[i], 0xff, l->unit->part[i].bytes);
+        free(l->part[i]);
+        l->part[i] = NULL;
     }
-    p->leased = false;
+    l->unit = NULL;
 }
 
 void experts_done(struct weights_pass *p, struct expert_view *v)
 {
-    assert_true(p->leased);
-    lease_end(p, v->unit);
+    struct lease *l = v->lease;
+    assert_true(l >= p->lease && l < p->lease + LEASES && l->unit == v->unit);
+    lease_end(l);
 }
 
 void weights_advise(struct weights_pass *p, int32_t layer, const uint16_t *ids, int32_t n)
@@ -273,7 +331,10 @@ int weights_pass_end(struct weights_pass *p)
 {
     assert_true(p->w->running);
     view_end(p);
-    lease_end(p, NULL);
+    for (int32_t i = 0; i < LEASES; i++)
+        lease_end(&p->lease[i]);
+    for (int32_t i = 0; i < p->n_whole; i++)
+        free(p->whole[i]);
     p->w->running = false;
     return 0;
 }

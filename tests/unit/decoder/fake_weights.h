@@ -15,6 +15,7 @@ struct fake_behaviour {
 
 struct fake_counts {
     int32_t calls, passes, heads, ordered, unordered, experts, most_views;
+    int32_t wholes, together; /* units given as a whole, experts beside others */
 };
 
 /* Memory for every part and vector of the model, all zero. */

@@ -253,6 +253,10 @@ static void identity_of(const struct tiny_spec *s, uint64_t seed, int kv)
             /* What this way means to exercise happened. */
             if (ways[w].piece && ways[w].piece < 33)
                 assert_true(fake_counts(t->w)->most_views > 1);
+            if (!ways[w].piece)
+                assert_true(fake_counts(t->w)->wholes > 0);
+            if (s->experts && s->used > 1 && h.width <= 16)
+                assert_true(fake_counts(t->w)->together > 0);
             if (s->experts)
                 assert_true(h.width > 16 && h.sparse != 150
                                 ? fake_counts(t->w)->ordered > 0

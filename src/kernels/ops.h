@@ -4,11 +4,13 @@
  *
  * Orders (docs/kernels.md). Elementwise operations give a value the same result wherever it lies
  * in an array. Sums over n values (norms, softmax) run in eight f64 lanes, lane i taking the
- * values i, i + 8, ... in ascending order, added up as ((0+1)+(2+3))+((4+5)+(6+7)). A score of
- * attention is a sum in eight f32 lanes of the same shape; a running sum takes the tile's 64
- * weights in eight lanes (position mod 8, invisible ones weigh 0); values are added position by
- * position, ascending. None of it depends on nq, on neighbours or on alignment. Thread rule: any
- * thread, on disjoint outputs. */
+ * values i, i + 8, ... in ascending order, added up as ((0+1)+(2+3))+((4+5)+(6+7)). Attention,
+ * wide tiers (the same bits in all of them): a score is the sum of a row's even values, ascending
+ * and fused, plus that of the odd ones; a running sum takes the tile's 64 weights in sixteen lanes
+ * (position mod 16, invisible ones weigh 0), added 8, 4, 2, 1 apart. Scalar: a score, and the
+ * weights, in eight f32 lanes as above. Values are added position by position, ascending.
+ * None of it depends on nq, on neighbours or on alignment. Thread rule: any thread, on disjoint
+ * outputs. */
 #ifndef KERNELS_OPS_H
 #define KERNELS_OPS_H
 

@@ -1,7 +1,11 @@
-/* Attention over one tile of 64 positions, AVX2 + FMA + F16C version. Knows no sequence, no
- * page, no mask but a range per query. Orders as in ops.h: which queries stand together, and how
- * many, chooses only which registers hold them. What lies at positions no query sees is never
- * added, so it may be anything. Pure. */
+/* Attention over one tile of 64 positions, AVX2 + FMA + F16C version. Knows no sequence, no page,
+ * no mask but a range per query. Pure; any thread.
+ *
+ * As in ops_attn_avx512.c, with vectors of two neighbouring values of four positions, and in the
+ * same orders, so that both give the same bits: a score is the sum of a row's even values,
+ * ascending, plus that of the odd ones; a running sum takes the weights in sixteen lanes (position
+ * mod 16), added 8, 4, 2, 1 apart; values are added position by position. What lies at positions
+ * no query sees is never added, so it may be anything. */
 #include "ops.h"
 
 #if defined(__x86_64__)
@@ -12,161 +16,333 @@
 
 #include "ops_avx2.h"
 
-#define COLS  64 /* values of a row that are unpacked at a time */
-#define GROUP 8  /* positions whose keys are unpacked at a time */
+#define COLS         64   /* values of a row that are unpacked at a time */
+#define HALF         32   /* positions whose keys are turned at a time */
+#define BLOCK        6    /* queries that stand in registers together: 12 sums of 16 registers */
+#define ROWS         16   /* rows that few queries take at a time */
+#define FEW          4    /* up to so many queries rows go from memory into the sums */
+#define STREAM_BYTES 4096 /* see stream_at */
 
 #define INLINE OPS_AVX2 __attribute__((always_inline)) static inline
 
-static inline int32_t up8(int32_t n)
+static inline int32_t up16(int32_t n)
 {
-    return (n + 7) & ~7;
+    return (n + 15) & ~15;
 }
 
-/* Values [c0, c1) of a row as f32, zeros up to a multiple of 8; c0 is a multiple of 64. */
-OPS_AVX2 static void row_unpack(enum kv_type t, const uint8_t *row, int32_t c0, int32_t c1,
-                                float *out)
+INLINE __m256 part_load(const float *x, int32_t n)
 {
-    const int32_t n = c1 - c0;
+    return n >= 8 ? _mm256_loadu_ps(x) : _mm256_maskload_ps(x, ops_mask(n > 0 ? n : 0));
+}
+
+INLINE void part_store(float *y, int32_t n, __m256 v)
+{
+    if (n >= 8)
+        _mm256_storeu_ps(y, v);
+    else
+        _mm256_maskstore_ps(y, ops_mask(n > 0 ? n : 0), v);
+}
+
+/* Values [c, c + 8) of a row as f32, zeros beyond the n that are there; c is a multiple of 8. t is
+ * a constant at every call. */
+INLINE __m256 row_part(enum kv_type t, const uint8_t *row, int32_t c, int32_t n)
+{
+    uint16_t d;
     switch (t) {
     case KV_F32:
-        row += (size_t)c0 * 4;
-        for (int32_t i = 0; i < n; i += 8) {
-            const float *p = (const float *)(const void *)(row + (size_t)i * 4);
-            _mm256_storeu_ps(out + i, n - i >= 8 ? _mm256_loadu_ps(p)
-                                                 : _mm256_maskload_ps(p, ops_mask(n - i)));
+        return part_load((const float *)(const void *)(row + (size_t)c * 4), n - c);
+    case KV_F16: {
+        __m128i h = _mm_setzero_si128();
+        row += (size_t)c * 2;
+        if (n - c >= 8)
+            h = _mm_loadu_si128((const __m128i *)(const void *)row);
+        else if (n > c)
+            memcpy(&h, row, (size_t)(n - c) * 2);
+        return _mm256_cvtph_ps(h);
+    }
+    case KV_Q8_0: {
+        if (c >= n) /* a row is stored in whole blocks of 32 */
+            break;
+        const uint8_t *block = row + (size_t)c / 32 * 34;
+        memcpy(&d, block, 2);
+        __m128i q = _mm_loadl_epi64((const __m128i *)(const void *)(block + 2 + c % 32));
+        return _mm256_mul_ps(_mm256_set1_ps(_cvtsh_ss(d)),
+                             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)));
+    }
+    case KV_Q4_0: {
+        if (c >= n)
+            break;
+        const uint8_t *block = row + (size_t)c / 32 * 18;
+        memcpy(&d, block, 2);
+        __m128i q = _mm_loadl_epi64((const __m128i *)(const void *)(block + 2 + c % 16));
+        q = _mm_and_si128(c % 32 < 16 ? q : _mm_srli_epi16(q, 4), _mm_set1_epi8(15));
+        q = _mm_sub_epi8(q, _mm_set1_epi8(8));
+        return _mm256_mul_ps(_mm256_set1_ps(_cvtsh_ss(d)),
+                             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)));
+    }
+    }
+    return _mm256_setzero_ps();
+}
+
+/* Values [c, c + 8) of four rows -> for each of four pairs, four rows. */
+INLINE void keys_turn(enum kv_type t, const uint8_t *k, uint64_t stride, int32_t c, int32_t n,
+                      __m256 out[4])
+{
+    __m256d r[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        r[i] = _mm256_castps_pd(row_part(t, k + (uint64_t)i * stride, c, n));
+    const __m256d a = _mm256_unpacklo_pd(r[0], r[1]), b = _mm256_unpackhi_pd(r[0], r[1]),
+                  x = _mm256_unpacklo_pd(r[2], r[3]), y = _mm256_unpackhi_pd(r[2], r[3]);
+    out[0] = _mm256_castpd_ps(_mm256_permute2f128_pd(a, x, 0x20));
+    out[1] = _mm256_castpd_ps(_mm256_permute2f128_pd(b, y, 0x20));
+    out[2] = _mm256_castpd_ps(_mm256_permute2f128_pd(a, x, 0x31));
+    out[3] = _mm256_castpd_ps(_mm256_permute2f128_pd(b, y, 0x31));
+}
+
+INLINE __m256 pair_of(const float *q)
+{
+    double d;
+    memcpy(&d, q, sizeof d);
+    return _mm256_castpd_ps(_mm256_set1_pd(d));
+}
+
+/* Eight scores from the sums of four positions and the next four: even plus odd. */
+INLINE __m256 scores_of(__m256 a, __m256 b)
+{
+    const __m256d s = _mm256_castps_pd(_mm256_hadd_ps(a, b)); /* 0 1 | 4 5, 2 3 | 6 7 by twos */
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(s, 0xd8));
+}
+
+/* ---- scores, few queries ---- */
+
+/* Asks for n lines from p on. */
+INLINE void lines_fetch(const uint8_t *p, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        _mm_prefetch((const char *)p + 64 * (size_t)i, _MM_HINT_T0);
+}
+
+/* What is to be asked for while rows from j on (a multiple of ROWS) of the keys or the values are
+ * worked on: few queries are as fast as memory is, and the processor's own prefetching does not
+ * follow sixteen rows that are read side by side. */
+static const uint8_t *stream_at(const struct attn_tile *a, uint64_t stride, int32_t j, bool values)
+{
+    const uint64_t group = stride * ROWS;
+    j += (int32_t)((STREAM_BYTES + group - 1) / group) * ROWS + (values ? ATTN_TILE : 0);
+    if (j < ATTN_TILE)
+        return (const uint8_t *)a->k + (uint64_t)j * a->k_stride;
+    j -= ATTN_TILE;
+    if (j < ATTN_TILE)
+        return (const uint8_t *)a->v + (uint64_t)j * a->v_stride;
+    j = (j - ATTN_TILE) % ATTN_TILE;
+    return (const uint8_t *)(a->ahead ? a->ahead : a->k) + (uint64_t)j * a->k_stride;
+}
+
+/* Scores of nq queries at eight positions. q is padded to a multiple of 16. */
+INLINE void scores_direct(enum kv_type t, int32_t nq, const uint8_t *k, uint64_t stride, int32_t dk,
+                          const float *const *q, float *const *s, const uint8_t *ahead)
+{
+    const uint64_t steps = ((uint64_t)dk + 15) / 16;
+    const int32_t lines = (int32_t)((stride * 8 / steps + 63) / 64);
+    __m256 a[FEW][2];
+#pragma GCC unroll 4
+    for (int32_t i = 0; i < nq; i++)
+        a[i][0] = a[i][1] = _mm256_setzero_ps();
+    for (int32_t c = 0; c < dk; c += 8) {
+        if (c % 16 == 0) {
+            lines_fetch(ahead, lines);
+            ahead += 64 * (size_t)lines;
         }
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++) {
+            __m256 v[4];
+            if (dk - c >= 8)
+                keys_turn(t, k + (uint64_t)(4 * g) * stride, stride, c, c + 8, v);
+            else
+                keys_turn(t, k + (uint64_t)(4 * g) * stride, stride, c, dk, v);
+#pragma GCC unroll 4
+            for (int p = 0; p < 4; p++)
+#pragma GCC unroll 4
+                for (int32_t i = 0; i < nq; i++)
+                    a[i][g] = _mm256_fmadd_ps(pair_of(q[i] + c + 2 * p), v[p], a[i][g]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int32_t i = 0; i < nq; i++)
+        _mm256_storeu_ps(s[i], scores_of(a[i][0], a[i][1]));
+}
+
+typedef void (*scores_direct_fn)(const uint8_t *k, uint64_t stride, int32_t dk,
+                                 const float *const *q, float *const *s, const uint8_t *ahead);
+
+#define DIRECT(name, type, nq)                                                                     \
+    OPS_AVX2 static void scores_##name##_##nq(const uint8_t *k, uint64_t stride, int32_t dk,       \
+                                              const float *const *q, float *const *s,              \
+                                              const uint8_t *ahead)                                \
+    {                                                                                              \
+        scores_direct(type, nq, k, stride, dk, q, s, ahead);                                       \
+    }
+#define DIRECT_ALL(name, type)                                                                     \
+    DIRECT(name, type, 1)                                                                          \
+    DIRECT(name, type, 2)                                                                          \
+    DIRECT(name, type, 3)                                                                          \
+    DIRECT(name, type, 4)
+DIRECT_ALL(f32, KV_F32)
+DIRECT_ALL(f16, KV_F16)
+DIRECT_ALL(q8_0, KV_Q8_0)
+DIRECT_ALL(q4_0, KV_Q4_0)
+#define DIRECT_ROW(name)                                                                           \
+    {                                                                                              \
+        scores_##name##_1, scores_##name##_2, scores_##name##_3, scores_##name##_4                 \
+    }
+static const scores_direct_fn scores_few[KV_TYPES][FEW] = {[KV_F32] = DIRECT_ROW(f32),
+                                                           [KV_F16] = DIRECT_ROW(f16),
+                                                           [KV_Q8_0] = DIRECT_ROW(q8_0),
+                                                           [KV_Q4_0] = DIRECT_ROW(q4_0)};
+
+/* ---- scores, many queries ---- */
+
+/* Turns HALF positions: groups of four, each with all its pairs, up to a multiple of 16 values. */
+INLINE void keys_stage(enum kv_type t, const uint8_t *k, uint64_t stride, int32_t dk, float *out)
+{
+    for (int32_t g = 0; g < HALF; g += 4)
+        for (int32_t c = 0; c < up16(dk); c += 8, out += 32) {
+            __m256 v[4];
+            if (dk - c >= 8)
+                keys_turn(t, k + (uint64_t)g * stride, stride, c, c + 8, v);
+            else
+                keys_turn(t, k + (uint64_t)g * stride, stride, c, dk, v);
+#pragma GCC unroll 4
+            for (int p = 0; p < 4; p++)
+                _mm256_store_ps(out + 8 * p, v[p]);
+        }
+}
+
+OPS_AVX2 static void keys_stage_any(enum kv_type t, const uint8_t *k, uint64_t stride, int32_t dk,
+                                    float *out)
+{
+    switch (t) {
+    case KV_F32:
+        keys_stage(KV_F32, k, stride, dk, out);
         break;
     case KV_F16:
-        row += (size_t)c0 * 2;
-        for (int32_t i = 0; i < n; i += 8) {
-            __m128i h = _mm_setzero_si128();
-            if (n - i >= 8)
-                h = _mm_loadu_si128((const __m128i *)(const void *)(row + (size_t)i * 2));
-            else
-                memcpy(&h, row + (size_t)i * 2, (size_t)(n - i) * 2);
-            _mm256_storeu_ps(out + i, _mm256_cvtph_ps(h));
-        }
+        keys_stage(KV_F16, k, stride, dk, out);
         break;
     case KV_Q8_0:
-        row += (size_t)c0 / 32 * 34;
-        for (int32_t i = 0; i < n; i += 32, row += 34) {
-            uint16_t h;
-            memcpy(&h, row, 2);
-            const __m256 d = _mm256_set1_ps(_cvtsh_ss(h));
-            for (int32_t j = i; j < i + 32 && j < n; j += 8) {
-                __m128i q = _mm_loadl_epi64((const __m128i *)(const void *)(row + 2 + (j - i)));
-                __m256 v = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q));
-                _mm256_storeu_ps(out + j,
-                                 _mm256_mul_ps(d, v)); /* a row is stored in whole blocks */
-            }
-        }
+        keys_stage(KV_Q8_0, k, stride, dk, out);
         break;
     case KV_Q4_0:
-        row += (size_t)c0 / 32 * 18;
-        for (int32_t i = 0; i < n; i += 32, row += 18) {
-            uint16_t h;
-            memcpy(&h, row, 2);
-            const __m256 d = _mm256_set1_ps(_cvtsh_ss(h));
-            for (int32_t j = 0; j < 32 && i + j < n; j += 8) {
-                __m128i q = _mm_loadl_epi64((const __m128i *)(const void *)(row + 2 + j % 16));
-                q = _mm_and_si128(j < 16 ? q : _mm_srli_epi16(q, 4), _mm_set1_epi8(15));
-                q = _mm_sub_epi8(q, _mm_set1_epi8(8));
-                __m256 v = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q));
-                _mm256_storeu_ps(out + i + j, _mm256_mul_ps(d, v));
-            }
-        }
+        keys_stage(KV_Q4_0, k, stride, dk, out);
         break;
     }
 }
 
-/* Four sums in the tree of ops_sum8. */
-INLINE __m128 sums4(__m256 a, __m256 b, __m256 c, __m256 d)
+/* Scores of nq queries at eight positions. */
+INLINE void scores_block(int32_t nq, const float *k, int32_t dk, const float *const *q,
+                         float *const *s)
 {
-    __m256 s = _mm256_hadd_ps(_mm256_hadd_ps(a, b), _mm256_hadd_ps(c, d));
-    return _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
-}
-
-INLINE __m256 query_part(const float *q, int32_t n)
-{
-    return n >= 8 ? _mm256_loadu_ps(q) : _mm256_maskload_ps(q, ops_mask(n));
-}
-
-/* Scores of two queries at four positions. */
-OPS_AVX2 static void scores_2x4(const float *qa, const float *qb, const float *k, size_t stride,
-                                int32_t dk, float *sa, float *sb)
-{
-    __m256 a0 = _mm256_setzero_ps(), a1 = a0, a2 = a0, a3 = a0, b0 = a0, b1 = a0, b2 = a0, b3 = a0;
-    for (int32_t i = 0; i < dk; i += 8) {
-        const __m256 a = query_part(qa + i, dk - i), b = query_part(qb + i, dk - i);
-        __m256 r = _mm256_loadu_ps(k + i);
-        a0 = _mm256_fmadd_ps(a, r, a0);
-        b0 = _mm256_fmadd_ps(b, r, b0);
-        r = _mm256_loadu_ps(k + stride + i);
-        a1 = _mm256_fmadd_ps(a, r, a1);
-        b1 = _mm256_fmadd_ps(b, r, b1);
-        r = _mm256_loadu_ps(k + 2 * stride + i);
-        a2 = _mm256_fmadd_ps(a, r, a2);
-        b2 = _mm256_fmadd_ps(b, r, b2);
-        r = _mm256_loadu_ps(k + 3 * stride + i);
-        a3 = _mm256_fmadd_ps(a, r, a3);
-        b3 = _mm256_fmadd_ps(b, r, b3);
+    __m256 a[BLOCK][2];
+    const size_t group = (size_t)dk * 4;
+#pragma GCC unroll 6
+    for (int32_t i = 0; i < nq; i++)
+        a[i][0] = a[i][1] = _mm256_setzero_ps();
+    for (int32_t c = 0; c < dk; c += 2, k += 8) {
+        const __m256 k0 = _mm256_load_ps(k), k1 = _mm256_load_ps(k + group);
+#pragma GCC unroll 6
+        for (int32_t i = 0; i < nq; i++) {
+            const __m256 v = pair_of(q[i] + c);
+            a[i][0] = _mm256_fmadd_ps(v, k0, a[i][0]);
+            a[i][1] = _mm256_fmadd_ps(v, k1, a[i][1]);
+        }
     }
-    _mm_storeu_ps(sa, sums4(a0, a1, a2, a3));
-    _mm_storeu_ps(sb, sums4(b0, b1, b2, b3));
+#pragma GCC unroll 6
+    for (int32_t i = 0; i < nq; i++)
+        _mm256_storeu_ps(s[i], scores_of(a[i][0], a[i][1]));
 }
 
-/* Scores of one query at eight positions. */
-OPS_AVX2 static void scores_1x8(const float *q, const float *k, size_t stride, int32_t dk, float *s)
+/* Scores of nq queries at HALF positions. */
+INLINE void scores_half(int32_t nq, const float *k, int32_t dk, const float *const *q, float **s)
 {
-    __m256 a[8];
-    for (int32_t j = 0; j < 8; j++)
-        a[j] = _mm256_setzero_ps();
-    for (int32_t i = 0; i < dk; i += 8) {
-        const __m256 v = query_part(q + i, dk - i);
-#pragma GCC unroll 8
-        for (int32_t j = 0; j < 8; j++)
-            a[j] = _mm256_fmadd_ps(v, _mm256_loadu_ps(k + (size_t)j * stride + i), a[j]);
+    for (int32_t j = 0; j < HALF; j += 8, k += (size_t)dk * 8) {
+        scores_block(nq, k, dk, q, s);
+        for (int32_t i = 0; i < nq; i++)
+            s[i] += 8;
     }
-    _mm_storeu_ps(s, sums4(a[0], a[1], a[2], a[3]));
-    _mm_storeu_ps(s + 4, sums4(a[4], a[5], a[6], a[7]));
 }
 
-/* Does query i see any of the positions [j0, j0 + GROUP)? */
-static inline bool sees(const struct attn_tile *a, int32_t i, int32_t j0)
+OPS_AVX2 static void scores_many(int32_t nq, const float *k, int32_t dk, const float *const *q,
+                                 float **s)
 {
-    return a->lo[i] < j0 + GROUP && a->hi[i] > j0 && a->lo[i] < a->hi[i];
+    switch (nq) {
+    case 1:
+        scores_half(1, k, dk, q, s);
+        break;
+    case 2:
+        scores_half(2, k, dk, q, s);
+        break;
+    case 3:
+        scores_half(3, k, dk, q, s);
+        break;
+    case 4:
+        scores_half(4, k, dk, q, s);
+        break;
+    case 5:
+        scores_half(5, k, dk, q, s);
+        break;
+    case 6:
+        scores_half(6, k, dk, q, s);
+        break;
+    }
+}
+
+/* A copy of the queries, padded with zeros, where rows are no multiple of 16. */
+static const float *query_at(const struct attn_tile *a, const float *padded, int32_t i)
+{
+    return padded ? padded + (size_t)i * (size_t)up16(a->dk) : a->q[i];
 }
 
 OPS_AVX2 static void scores_make(const struct attn_tile *a, int32_t first, int32_t last,
-                                 float *weights, float *rows)
+                                 float *weights, float *keys, const float *padded)
 {
-    const size_t stride = (size_t)up8(a->dk);
-    for (int32_t j0 = first & ~(GROUP - 1); j0 < last; j0 += GROUP) {
-        for (int32_t j = j0; j < j0 + GROUP; j++) {
-            float *row = rows + (size_t)(j - j0) * stride;
-            if (j >= first && j < last)
-                row_unpack(a->type, (const uint8_t *)a->k + (size_t)j * a->k_stride, 0, a->dk, row);
-            else
-                memset(row, 0, stride * sizeof *row);
-        }
-        int32_t held = -1; /* a query that waits for a partner */
-        for (int32_t i = 0; i < a->nq; i++) {
-            if (!sees(a, i, j0))
-                continue;
-            if (held < 0) {
-                held = i;
-                continue;
+    const int32_t dk = up16(a->dk);
+    const float *q[BLOCK];
+    float *s[BLOCK];
+    if (a->nq <= FEW) {
+        for (int32_t j0 = first & ~7; j0 < last; j0 += 8) {
+            int32_t n = 0;
+            for (int32_t i = 0; i < a->nq; i++) {
+                if (a->lo[i] >= j0 + 8 || a->hi[i] <= j0)
+                    continue;
+                q[n] = query_at(a, padded, i);
+                s[n++] = weights + (size_t)i * ATTN_TILE + j0;
             }
-            float *sa = weights + (size_t)held * ATTN_TILE + j0,
-                  *sb = weights + (size_t)i * ATTN_TILE + j0;
-            scores_2x4(a->q[held], a->q[i], rows, stride, a->dk, sa, sb);
-            scores_2x4(a->q[held], a->q[i], rows + 4 * stride, stride, a->dk, sa + 4, sb + 4);
-            held = -1;
+            if (n > 0)
+                scores_few[a->type][n - 1]((const uint8_t *)a->k + (uint64_t)j0 * a->k_stride,
+                                           a->k_stride, a->dk, q, s,
+                                           stream_at(a, a->k_stride, j0, false));
         }
-        if (held >= 0)
-            scores_1x8(a->q[held], rows, stride, a->dk, weights + (size_t)held * ATTN_TILE + j0);
+        return;
+    }
+    for (int32_t j0 = first & ~(HALF - 1); j0 < last; j0 += HALF) {
+        keys_stage_any(a->type, (const uint8_t *)a->k + (uint64_t)j0 * a->k_stride, a->k_stride,
+                       a->dk, keys);
+        int32_t n = 0;
+        for (int32_t i = 0; i < a->nq; i++) {
+            if (a->lo[i] >= j0 + HALF || a->hi[i] <= j0)
+                continue;
+            q[n] = query_at(a, padded, i);
+            s[n++] = weights + (size_t)i * ATTN_TILE + j0;
+            if (n == BLOCK) {
+                scores_many(n, keys, dk, q, s);
+                n = 0;
+            }
+        }
+        scores_many(n, keys, dk, q, s);
     }
 }
+
+/* ---- scores to weights ---- */
 
 INLINE __m256 visible(int32_t j0, int32_t lo, int32_t hi)
 {
@@ -177,163 +353,254 @@ INLINE __m256 visible(int32_t j0, int32_t lo, int32_t hi)
     return _mm256_castsi256_ps(_mm256_andnot_si256(low, high));
 }
 
-/* Scores to weights: running maximum and sum of one query. Returns the factor of what was summed
- * so far. */
+/* Running maximum and sum of one query. Returns the factor of what was summed so far. */
 OPS_AVX2 static float weights_make(float *s, int32_t lo, int32_t hi, float softcap, float *m,
                                    float *l)
 {
     const __m256 none = _mm256_set1_ps(-INFINITY), cap = _mm256_set1_ps(softcap);
-    const int32_t g0 = lo & ~(GROUP - 1);
-    __m256 max8 = none;
-    for (int32_t j0 = g0; j0 < hi; j0 += GROUP) {
-        __m256 v = _mm256_loadu_ps(s + j0);
+    __m256 top = none, sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+    for (int32_t j = 0; j < ATTN_TILE; j += 8) {
+        __m256 v = _mm256_blendv_ps(none, _mm256_loadu_ps(s + j), visible(j, lo, hi));
         if (softcap != 0)
-            v = _mm256_mul_ps(cap, ops_tanh8(_mm256_div_ps(v, cap)));
-        v = _mm256_blendv_ps(none, v, visible(j0, lo, hi));
-        _mm256_storeu_ps(s + j0, v);
-        max8 = _mm256_max_ps(v, max8);
+            v = _mm256_blendv_ps(none, _mm256_mul_ps(cap, ops_tanh8(_mm256_div_ps(v, cap))),
+                                 visible(j, lo, hi));
+        _mm256_storeu_ps(s + j, v);
+        top = _mm256_max_ps(v, top); /* a NaN does not become the maximum */
     }
-    const float new = ops_max8(max8), max = new > *m ? new : *m;
+    const float new = ops_max8(top), max = new > *m ? new : *m;
     const __m256 max_all = _mm256_set1_ps(max);
-    __m256 sum = _mm256_setzero_ps();
-    for (int32_t j0 = g0; j0 < hi; j0 += GROUP) {
-        __m256 v =
-            ops_exp8(_mm256_sub_ps(_mm256_loadu_ps(s + j0), max_all)); /* -infinity gives 0 */
-        _mm256_storeu_ps(s + j0, v);
-        sum = _mm256_add_ps(sum, v);
-    }
-    const float factor = ops_exp1(*m - max);
-    *l = *l * factor + ops_sum8(sum);
+    for (int32_t j = 0; j < ATTN_TILE; j += 16)
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) { /* -infinity gives 0 */
+            __m256 v = ops_exp8(_mm256_sub_ps(_mm256_loadu_ps(s + j + 8 * h), max_all));
+            _mm256_storeu_ps(s + j + 8 * h, v);
+            sum[h] = _mm256_add_ps(sum[h], v);
+        }
+    const __m256 a = _mm256_add_ps(sum[0], sum[1]);
+    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    b = _mm_add_ss(b, _mm_shuffle_ps(b, b, 1));
+    const float factor = max == *m ? 1.0f : ops_exp1(*m - max);
+    *l = *l * factor + _mm_cvtss_f32(b);
     *m = max;
     return factor;
 }
 
-INLINE void part_store(float *y, int32_t n, __m256 v)
-{
-    if (n >= 8)
-        _mm256_storeu_ps(y, v);
-    else
-        _mm256_maskstore_ps(y, ops_mask(n), v);
-}
+/* ---- values ---- */
 
-OPS_AVX2 static void acc_scale(float *acc, float factor, int32_t n)
-{
-    if (factor == 1.0f)
-        return;
-    const __m256 f = _mm256_set1_ps(factor);
-    for (int32_t i = 0; i < n; i += 8)
-        part_store(acc + i, n - i, _mm256_mul_ps(query_part(acc + i, n - i), f));
-}
+struct value_block { /* queries that stand together */
+    float *acc[BLOCK];
+    const float *p[BLOCK];
+    float factor[BLOCK]; /* of acc */
+    int32_t lo[BLOCK], hi[BLOCK];
+    const uint8_t *ahead; /* with each row, so many lines from here on are asked for */
+    int32_t ahead_lines;
+};
 
-/* acc += p[j] * v[j] for j in [j0, j1), nv whole vectors of nq queries held in registers. */
-INLINE void values_whole(float *const *acc, const float *const *p, int32_t nq, int32_t nv,
-                         const float *v, int32_t j0, int32_t j1)
+/* a += p * v of one position; masked: only where the query sees it. */
+INLINE void values_step(enum kv_type t, bool masked, int32_t nq, int32_t nv, int32_t n,
+                        const struct value_block *b, const uint8_t *v, uint64_t stride, int32_t c0,
+                        int32_t j, __m256 a[BLOCK][4])
 {
-    __m256 r[8];
-#pragma GCC unroll 2
-    for (int32_t q = 0; q < nq; q++)
-#pragma GCC unroll 8
+    __m256 r[4];
+    const uint8_t *row = v + (uint64_t)j * stride;
+#pragma GCC unroll 4
+    for (int32_t c = 0; c < nv; c++)
+        r[c] = n >= 8 * nv ? row_part(t, row, c0 + 8 * c, c0 + 8 * c + 8)
+                           : row_part(t, row, c0 + 8 * c, c0 + n);
+#pragma GCC unroll 6
+    for (int32_t i = 0; i < nq; i++) {
+        if (masked && (j < b->lo[i] || j >= b->hi[i]))
+            continue;
+        const __m256 w = _mm256_broadcast_ss(b->p[i] + j);
+#pragma GCC unroll 4
         for (int32_t c = 0; c < nv; c++)
-            r[q * nv + c] = _mm256_loadu_ps(acc[q] + 8 * c);
-    for (int32_t j = j0; j < j1; j++) {
-        const float *row = v + (size_t)j * COLS;
-#pragma GCC unroll 2
-        for (int32_t q = 0; q < nq; q++) {
-            const __m256 w = _mm256_broadcast_ss(p[q] + j);
-#pragma GCC unroll 8
-            for (int32_t c = 0; c < nv; c++)
-                r[q * nv + c] = _mm256_fmadd_ps(w, _mm256_loadu_ps(row + 8 * c), r[q * nv + c]);
+            a[i][c] = _mm256_fmadd_ps(w, r[c], a[i][c]);
+    }
+}
+
+/* acc = acc * factor + sum of p[j] v[j], nv vectors from column c0 of a row (n < 8 nv: the last
+ * ones are not all there) of nq queries; acc is that of column `at`. */
+INLINE void values_block(enum kv_type t, int32_t nq, int32_t nv, int32_t n,
+                         const struct value_block *b, const uint8_t *v, uint64_t stride, int32_t c0,
+                         int32_t at)
+{
+    __m256 a[BLOCK][4];
+    int32_t first = 64, last = 0, begin = 0, end = 64; /* seen by any, and by all */
+#pragma GCC unroll 6
+    for (int32_t i = 0; i < nq; i++) {
+        const __m256 f = _mm256_set1_ps(b->factor[i]);
+#pragma GCC unroll 4
+        for (int32_t c = 0; c < nv; c++)
+            a[i][c] = _mm256_mul_ps(f, n >= 8 * nv ? _mm256_loadu_ps(b->acc[i] + at + 8 * c)
+                                                   : part_load(b->acc[i] + at + 8 * c, n - 8 * c));
+        first = b->lo[i] < first ? b->lo[i] : first;
+        last = b->hi[i] > last ? b->hi[i] : last;
+        begin = b->lo[i] > begin ? b->lo[i] : begin;
+        end = b->hi[i] < end ? b->hi[i] : end;
+    }
+    if (begin > end)
+        begin = end = last;
+    for (int32_t j = first; j < begin; j++)
+        values_step(t, true, nq, nv, n, b, v, stride, c0, j, a);
+    for (int32_t j = begin; j < end; j++) {
+        lines_fetch(b->ahead + (size_t)(j - begin) * 64 * (size_t)b->ahead_lines, b->ahead_lines);
+        values_step(t, false, nq, nv, n, b, v, stride, c0, j, a);
+    }
+    for (int32_t j = end; j < last; j++)
+        values_step(t, true, nq, nv, n, b, v, stride, c0, j, a);
+#pragma GCC unroll 6
+    for (int32_t i = 0; i < nq; i++)
+#pragma GCC unroll 4
+        for (int32_t c = 0; c < nv; c++)
+            if (n >= 8 * nv)
+                _mm256_storeu_ps(b->acc[i] + at + 8 * c, a[i][c]);
+            else
+                part_store(b->acc[i] + at + 8 * c, n - 8 * c, a[i][c]);
+}
+
+/* n columns from c0 on, n up to COLS. */
+INLINE void values_cols(enum kv_type t, int32_t nq, int32_t n, struct value_block *b,
+                        const uint8_t *v, uint64_t stride, int32_t c0, int32_t at)
+{
+    const int32_t nv = nq <= 3 ? 4 : 2;
+    for (int32_t c = 0; c < n; c += 8 * nv) {
+        if (n - c >= 8 * nv)
+            values_block(t, nq, nv, 8 * nv, b, v, stride, c0 + c, at + c);
+        else
+            for (int32_t x = c; x < n; x += 8)
+                values_block(t, nq, 1, n - x, b, v, stride, c0 + x, at + x);
+        b->ahead_lines = 0; /* once for all columns */
+    }
+}
+
+typedef void (*values_fn)(int32_t n, struct value_block *b, const uint8_t *v, uint64_t stride,
+                          int32_t c0, int32_t at);
+
+#define VALUES(name, type, nq)                                                                     \
+    OPS_AVX2 static void values_##name##_##nq(int32_t n, struct value_block *b, const uint8_t *v,  \
+                                              uint64_t stride, int32_t c0, int32_t at)             \
+    {                                                                                              \
+        values_cols(type, nq, n, b, v, stride, c0, at);                                            \
+    }
+#define VALUES_FEW(name, type)                                                                     \
+    VALUES(name, type, 1)                                                                          \
+    VALUES(name, type, 2)                                                                          \
+    VALUES(name, type, 3)                                                                          \
+    VALUES(name, type, 4)
+VALUES_FEW(f32, KV_F32)
+VALUES(f32, KV_F32, 5)
+VALUES(f32, KV_F32, 6)
+VALUES_FEW(f16, KV_F16)
+VALUES_FEW(q8_0, KV_Q8_0)
+VALUES_FEW(q4_0, KV_Q4_0)
+#define VALUES_ROW(name) values_##name##_1, values_##name##_2, values_##name##_3, values_##name##_4
+static const values_fn values_few[KV_TYPES][FEW] = {[KV_F32] = {VALUES_ROW(f32)},
+                                                    [KV_F16] = {VALUES_ROW(f16)},
+                                                    [KV_Q8_0] = {VALUES_ROW(q8_0)},
+                                                    [KV_Q4_0] = {VALUES_ROW(q4_0)}};
+static const values_fn values_many[BLOCK] = {VALUES_ROW(f32), values_f32_5, values_f32_6};
+
+/* Columns [c0, c0 + n) of rows [first, last) as f32, COLS apart. */
+INLINE void rows_stage(enum kv_type t, const struct attn_tile *a, int32_t first, int32_t last,
+                       int32_t c0, int32_t n, float *out)
+{
+    for (int32_t j = first; j < last; j++) {
+        const uint8_t *row = (const uint8_t *)a->v + (uint64_t)j * a->v_stride;
+        for (int32_t c = 0; c < n; c += 8)
+            _mm256_store_ps(out + (size_t)j * COLS + c, row_part(t, row, c0 + c, c0 + n));
+    }
+}
+
+OPS_AVX2 static void rows_stage_any(const struct attn_tile *a, int32_t first, int32_t last,
+                                    int32_t c0, int32_t n, float *out)
+{
+    switch (a->type) {
+    case KV_F32:
+        rows_stage(KV_F32, a, first, last, c0, n, out);
+        break;
+    case KV_F16:
+        rows_stage(KV_F16, a, first, last, c0, n, out);
+        break;
+    case KV_Q8_0:
+        rows_stage(KV_Q8_0, a, first, last, c0, n, out);
+        break;
+    case KV_Q4_0:
+        rows_stage(KV_Q4_0, a, first, last, c0, n, out);
+        break;
+    }
+}
+
+/* Up to FEW queries, rows from memory: a few rows at a time with all their columns, so that memory
+ * is read in order; acc waits in the first cache meanwhile. */
+OPS_AVX2 static void values_add_few(const struct attn_tile *a, int32_t first, int32_t last,
+                                    const float *weights, const float *factors)
+{
+    for (int32_t j0 = first & ~(ROWS - 1); j0 < last; j0 += ROWS) {
+        struct value_block b = {.ahead = NULL};
+        int32_t n = 0, at[FEW] = {0};
+        for (int32_t i = 0; i < a->nq; i++) {
+            const int32_t lo = a->lo[i] > j0 ? a->lo[i] : j0,
+                          hi = a->hi[i] < j0 + ROWS ? a->hi[i] : j0 + ROWS;
+            if (lo >= hi)
+                continue;
+            b.p[n] = weights + (size_t)i * ATTN_TILE;
+            b.factor[n] = a->lo[i] >= j0 ? factors[i] : 1.0f; /* once, with the first rows */
+            b.lo[n] = lo;
+            b.hi[n] = hi;
+            at[n++] = i;
+        }
+        if (n == 0)
+            continue;
+        const uint8_t *ahead = stream_at(a, a->v_stride, j0, true);
+        for (int32_t c0 = 0; c0 < a->dv; c0 += COLS) {
+            const int32_t cols = a->dv - c0 < COLS ? a->dv - c0 : COLS;
+            for (int32_t i = 0; i < n; i++)
+                b.acc[i] = a->acc[at[i]];
+            const uint64_t bytes = ROWS * a->v_stride, dv = (uint64_t)a->dv,
+                           begin = bytes * (uint64_t)c0 / dv,
+                           end = bytes * (uint64_t)(c0 + cols) / dv;
+            b.ahead = ahead + begin;
+            b.ahead_lines = (int32_t)(((end - begin) / ROWS + 63) / 64);
+            values_few[a->type][n - 1](cols, &b, a->v, a->v_stride, c0, c0);
         }
     }
-#pragma GCC unroll 2
-    for (int32_t q = 0; q < nq; q++)
-#pragma GCC unroll 8
-        for (int32_t c = 0; c < nv; c++)
-            _mm256_storeu_ps(acc[q] + 8 * c, r[q * nv + c]);
-}
-
-OPS_AVX2 static void values_1x8(float *acc, const float *p, const float *v, int32_t j0, int32_t j1)
-{
-    values_whole(&acc, &p, 1, 8, v, j0, j1);
-}
-
-OPS_AVX2 static void values_2x4(float *const *acc, const float *const *p, const float *v,
-                                int32_t j0, int32_t j1)
-{
-    values_whole(acc, p, 2, 4, v, j0, j1);
-}
-
-/* n columns of one query, any n up to COLS. */
-OPS_AVX2 static void values_one(float *acc, const float *p, const float *v, int32_t n, int32_t j0,
-                                int32_t j1)
-{
-    if (n == COLS) {
-        values_1x8(acc, p, v, j0, j1);
-        return;
-    }
-    for (int32_t c = 0; c < n; c += 8) {
-        __m256 r = query_part(acc + c, n - c);
-        for (int32_t j = j0; j < j1; j++)
-            r = _mm256_fmadd_ps(_mm256_broadcast_ss(p + j),
-                                _mm256_loadu_ps(v + (size_t)j * COLS + c), r);
-        part_store(acc + c, n - c, r);
-    }
-}
-
-/* n columns of two queries: together where both see, one by one before and behind. */
-OPS_AVX2 static void values_pair(const struct attn_tile *a, int32_t x, int32_t y,
-                                 const float *weights, const float *v, int32_t c0, int32_t n)
-{
-    float *acc[2] = {a->acc[x] + c0, a->acc[y] + c0};
-    const float *p[2] = {weights + (size_t)x * ATTN_TILE, weights + (size_t)y * ATTN_TILE};
-    const int32_t lo[2] = {a->lo[x], a->lo[y]}, hi[2] = {a->hi[x], a->hi[y]};
-    const int32_t begin = lo[0] > lo[1] ? lo[0] : lo[1], end = hi[0] < hi[1] ? hi[0] : hi[1];
-    if (n % 32 != 0 || begin >= end) {
-        values_one(acc[0], p[0], v, n, lo[0], hi[0]);
-        values_one(acc[1], p[1], v, n, lo[1], hi[1]);
-        return;
-    }
-    for (int32_t q = 0; q < 2; q++)
-        if (lo[q] < begin)
-            values_one(acc[q], p[q], v, n, lo[q], begin);
-    for (int32_t c = 0; c < n; c += 32) {
-        float *part[2] = {acc[0] + c, acc[1] + c};
-        values_2x4(part, p, v + c, begin, end);
-    }
-    for (int32_t q = 0; q < 2; q++)
-        if (hi[q] > end)
-            values_one(acc[q], p[q], v, n, end, hi[q]);
 }
 
 OPS_AVX2 static void values_add(const struct attn_tile *a, int32_t first, int32_t last,
-                                const float *weights, float *rows)
+                                const float *weights, const float *factors, float *rows)
 {
+    if (a->nq <= FEW) {
+        values_add_few(a, first, last, weights, factors);
+        return;
+    }
     for (int32_t c0 = 0; c0 < a->dv; c0 += COLS) {
-        const int32_t c1 = c0 + COLS < a->dv ? c0 + COLS : a->dv;
-        for (int32_t j = first; j < last; j++)
-            row_unpack(a->type, (const uint8_t *)a->v + (size_t)j * a->v_stride, c0, c1,
-                       rows + (size_t)j * COLS);
-        int32_t held = -1;
+        const int32_t n = a->dv - c0 < COLS ? a->dv - c0 : COLS;
+        rows_stage_any(a, first, last, c0, n, rows);
+        struct value_block b = {.ahead = (const uint8_t *)rows}; /* nothing */
+        int32_t held = 0;
         for (int32_t i = 0; i < a->nq; i++) {
-            if (a->lo[i] >= a->hi[i])
-                continue;
-            if (held < 0) {
-                held = i;
-                continue;
+            if (a->lo[i] < a->hi[i]) {
+                b.acc[held] = a->acc[i];
+                b.p[held] = weights + (size_t)i * ATTN_TILE;
+                b.factor[held] = factors[i];
+                b.lo[held] = a->lo[i];
+                b.hi[held++] = a->hi[i];
             }
-            values_pair(a, held, i, weights, rows, c0, c1 - c0);
-            held = -1;
+            if (held == BLOCK || (held > 0 && i == a->nq - 1)) {
+                values_many[held - 1](n, &b, (const uint8_t *)rows, COLS * sizeof(float), 0, c0);
+                held = 0;
+            }
         }
-        if (held >= 0)
-            values_one(a->acc[held] + c0, weights + (size_t)held * ATTN_TILE, rows, c1 - c0,
-                       a->lo[held], a->hi[held]);
     }
 }
 
 OPS_AVX2 void ops_attn_tile_avx2(const struct attn_tile *a)
 {
     float *weights = a->scratch;
-    float *rows = weights + (size_t)a->nq * ATTN_TILE;
+    float *factors = weights + (size_t)a->nq * ATTN_TILE;
+    float *padded = factors + up16(a->nq);
+    float *rows = padded;
     int32_t first = ATTN_TILE, last = 0;
     for (int32_t i = 0; i < a->nq; i++) {
         assert(a->lo[i] >= 0 && a->hi[i] <= ATTN_TILE);
@@ -344,15 +611,21 @@ OPS_AVX2 void ops_attn_tile_avx2(const struct attn_tile *a)
     }
     if (first >= last)
         return;
-    scores_make(a, first, last, weights, rows);
-    for (int32_t i = 0; i < a->nq; i++) {
-        if (a->lo[i] >= a->hi[i])
-            continue;
-        float f = weights_make(weights + (size_t)i * ATTN_TILE, a->lo[i], a->hi[i], a->softcap,
-                               &a->m[i], &a->l[i]);
-        acc_scale(a->acc[i], f, a->dv);
+    if (a->dk % 16 != 0) {
+        const size_t row = (size_t)up16(a->dk);
+        memset(padded, 0, (size_t)a->nq * row * sizeof *padded);
+        for (int32_t i = 0; i < a->nq; i++)
+            memcpy(padded + (size_t)i * row, a->q[i], (size_t)a->dk * sizeof *padded);
+        rows += (size_t)a->nq * row;
+    } else {
+        padded = NULL;
     }
-    values_add(a, first, last, weights, rows);
+    scores_make(a, first, last, weights, rows, padded);
+    for (int32_t i = 0; i < a->nq; i++)
+        if (a->lo[i] < a->hi[i])
+            factors[i] = weights_make(weights + (size_t)i * ATTN_TILE, a->lo[i], a->hi[i],
+                                      a->softcap, &a->m[i], &a->l[i]);
+    values_add(a, first, last, weights, factors, rows);
 }
 
 #else

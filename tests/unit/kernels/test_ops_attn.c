@@ -192,6 +192,20 @@ static void scene_check(const struct kernels *k)
         }
 }
 
+/* The wide tiers sum in the same orders: the same bits in all of them. */
+static void scene_equal(void)
+{
+    static float one[MAX_NQ * MAX_D], other[MAX_NQ * MAX_D];
+    const struct scene *s = &scene;
+    if (!kernels_tier(1))
+        return;
+    scene_run(kernels_tier(1), 0, s->nq, one);
+    for (int32_t i = 2; kernels_tier(i); i++) {
+        scene_run(kernels_tier(i), 0, s->nq, other);
+        assert_memory_equal(one, other, sizeof(float) * (size_t)(s->nq * s->dv));
+    }
+}
+
 /* Poison at every position that query 1 cannot see must not reach it, whoever else is there. */
 static void scene_poison(const struct kernels *k)
 {
@@ -222,6 +236,7 @@ static void test_attention(void **state)
                            window, d % 3 == 1 ? 4.0f : 0);
                 for (int32_t i = 0; kernels_tier(i); i++)
                     scene_check(kernels_tier(i));
+                scene_equal();
             }
 }
 

@@ -221,11 +221,13 @@ static const scores_direct_fn scores_few[KV_TYPES][FEW] = {[KV_F32] = DIRECT_ROW
 
 /* Turns n positions, a multiple of 8: groups of eight, each with all its pairs. */
 INLINE void keys_stage(enum kv_type t, const uint8_t *k, uint64_t stride, int32_t dk, int32_t n,
-                       float *out)
+                       float *out, const uint8_t *ahead)
 {
+    const int32_t lines = (int32_t)((stride * 8 / (((uint64_t)dk + 15) / 16) + 63) / 64);
     for (int32_t g = 0; g < n; g += 8)
-        for (int32_t c = 0; c < dk; c += 16, out += 128) {
+        for (int32_t c = 0; c < dk; c += 16, out += 128, ahead += 64 * (size_t)lines) {
             __m512 v[8];
+            lines_fetch(ahead, lines);
             keys_turn(t, k + (uint64_t)g * stride, stride, c, dk, v);
 #pragma GCC unroll 8
             for (int p = 0; p < 8; p++)
@@ -234,20 +236,20 @@ INLINE void keys_stage(enum kv_type t, const uint8_t *k, uint64_t stride, int32_
 }
 
 OPS_AVX512 static void keys_stage_any(enum kv_type t, const uint8_t *k, uint64_t stride, int32_t dk,
-                                      int32_t n, float *out)
+                                      int32_t n, float *out, const uint8_t *ahead)
 {
     switch (t) {
     case KV_F32:
-        keys_stage(KV_F32, k, stride, dk, n, out);
+        keys_stage(KV_F32, k, stride, dk, n, out, ahead);
         break;
     case KV_F16:
-        keys_stage(KV_F16, k, stride, dk, n, out);
+        keys_stage(KV_F16, k, stride, dk, n, out, ahead);
         break;
     case KV_Q8_0:
-        keys_stage(KV_Q8_0, k, stride, dk, n, out);
+        keys_stage(KV_Q8_0, k, stride, dk, n, out, ahead);
         break;
     case KV_Q4_0:
-        keys_stage(KV_Q4_0, k, stride, dk, n, out);
+        keys_stage(KV_Q4_0, k, stride, dk, n, out, ahead);
         break;
     }
 }
@@ -337,7 +339,7 @@ OPS_AVX512 static void scores_make(const struct attn_tile *a, int32_t first, int
     }
     for (int32_t j0 = first & ~(HALF - 1); j0 < last; j0 += HALF) {
         keys_stage_any(a->type, (const uint8_t *)a->k + (uint64_t)j0 * a->k_stride, a->k_stride,
-                       a->dk, HALF, keys);
+                       a->dk, HALF, keys, stream_at(a, a->k_stride, j0, false));
         int32_t n = 0;
         for (int32_t i = 0; i < a->nq; i++) {
             if (a->lo[i] >= j0 + HALF || a->hi[i] <= j0)
@@ -505,7 +507,14 @@ static const values_fn values_many[BLOCK] = {VALUES_ROW(f32), values_f32_5, valu
 INLINE void rows_stage(enum kv_type t, const struct attn_tile *a, int32_t first, int32_t last,
                        int32_t c0, int32_t n, float *out)
 {
+    const uint64_t begin = (uint64_t)c0 * a->v_stride / (uint64_t)a->dv,
+                   end = (uint64_t)(c0 + n) * a->v_stride / (uint64_t)a->dv;
+    const int32_t lines = (int32_t)((end - begin + 63) / 64);
+    const uint8_t *ahead = NULL;
     for (int32_t j = first; j < last; j++) {
+        if (j % ROWS == 0 || !ahead)
+            ahead = stream_at(a, a->v_stride, j & ~(ROWS - 1), true) + begin;
+        lines_fetch(ahead + (uint64_t)(j % ROWS) * a->v_stride, lines);
         const uint8_t *row = (const uint8_t *)a->v + (uint64_t)j * a->v_stride;
         for (int32_t c = 0; c < n; c += 16)
             _mm512_store_ps(out + (size_t)j * COLS + c, row_part(t, row, c0 + c, c0 + n));

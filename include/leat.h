@@ -142,6 +142,7 @@ struct leat_stats { /* since leat_open; the difference of two gives a run's shar
     uint64_t waits;
     uint64_t reads, retries;
     uint64_t read_bytes;   /* that reached memory, windows and all */
+    uint64_t page_cache_read_bytes; /* of them found in the page cache */
     uint64_t wanted_bytes; /* of them asked for */
     double read_busy_s;    /* at least one read in flight */
     int32_t reads_in_flight_peak;

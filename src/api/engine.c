@@ -3,6 +3,8 @@
  * `cancelled` and `sessions` change. */
 #include "engine.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,15 +75,25 @@ struct opening {
     struct leat_plan plan;
     uint64_t rss_before;
     double start_s;
+    /* The vocabulary is built beside the first reads when the plan does not depend on its size. */
+    struct leat_engine *engine;
+    pthread_t text_thread;
+    bool text_runs;
+    atomic_bool text_done;
+    uint64_t text_bound; /* bytes that it takes at most; 0 = not known */
 };
 
-static int open_text(struct leat_engine *g, struct leat_error *e)
+static void text_build(struct leat_engine *g)
+{
+    if (model_tokenizer_open(g->model, g->ledger, &g->text.t, &g->tokenizer_error) < 0)
+        g->text.t = NULL; /* evaluation works without one; whoever needs it gets the reason */
+}
+
+static int text_check(struct leat_engine *g, struct leat_error *e)
 {
     const struct model *m = g->model;
-    if (model_tokenizer_open(m, g->ledger, &g->text.t, &g->tokenizer_error) < 0) {
-        g->text.t = NULL;
-        return 0; /* evaluation works without one; whoever needs it gets the reason */
-    }
+    if (!g->text.t)
+        return 0;
     /* Added tokens without a row exist (the image token of Gemma 3's text models): they are never
      * sampled, and an error when a prompt holds one. */
     if (tokenizer_plain_size(g->text.t) > m->n_vocab)
@@ -91,14 +103,58 @@ static int open_text(struct leat_engine *g, struct leat_error *e)
     return 0;
 }
 
+static void *text_main(void *arg)
+{
+    struct opening *o = arg;
+    text_build(o->engine);
+    atomic_store(&o->text_done, true);
+    return NULL;
+}
+
+static void text_start(struct leat_engine *g, struct opening *o)
+{
+    sigset_t all, before; /* signals belong to the program's own threads */
+    o->engine = g;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    o->text_runs = pthread_create(&o->text_thread, NULL, text_main, o) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!o->text_runs)
+        text_build(g);
+}
+
+/* The reads go on while the vocabulary is not there yet. */
+static void text_wait(struct leat_engine *g, struct opening *o)
+{
+    if (!o->text_runs)
+        return;
+    while (g->weights && !atomic_load(&o->text_done) && weights_load(g->weights))
+        ;
+    pthread_join(o->text_thread, NULL);
+    o->text_runs = false;
+}
+
+/* What a vocabulary from a GGUF file can take at most, from the size of the header that holds it: a token
+ * is 8 bytes and its text there, with a score and a type 16, and becomes its text and up to 24 bytes; a
+ * merge rule is 11 bytes and more there, and becomes up to 20 (text/vocab.h). */
+static uint64_t text_bound(const struct model *m)
+{
+    uint64_t header = UINT64_MAX;
+    if (m->container != MODEL_GGUF)
+        return 0;
+    for (int32_t u = 0; u < m->n_units; u++)
+        for (int32_t p = 0; p < m->units[u].n_parts; p++)
+            if (m->units[u].part[p].file == 0 && m->units[u].part[p].offset < header)
+                header = m->units[u].part[p].offset;
+    return header < (UINT64_C(1) << 40) ? header * 6 + (UINT64_C(8) << 20) : 0;
+}
+
 static int open_headers(struct leat_engine *g, const char *path, struct opening *o,
                         struct leat_error *e)
 {
     /* The ceiling comes into force with the budget, which needs what the headers say. */
     int code = ledger_open(UINT64_MAX, &g->ledger, e);
     if (code < 0 || (code = model_open(path, g->ledger, &g->model, e)) < 0)
-        return code;
-    if ((code = open_text(g, e)) < 0)
         return code;
     return kernels_select(params_get(o->set, "isa")->s, &g->kernels, e);
 }
@@ -117,25 +173,30 @@ static int ask_ceiling(struct opening *o, struct leat_error *e)
     return 0;
 }
 
-static int resolve(struct leat_engine *g, struct opening *o, struct leat_error *e)
+/* Whether the vocabulary may be built later: whatever it takes up to its bound, the plan is the same, and
+ * there is room to spare. */
+static bool plan_without_text(struct leat_engine *g, struct opening *o)
+{
+    struct budget_ask ask = o->ask;
+    struct budget least, most;
+    ask.tokenizer_bytes = 0;
+    if (o->text_bound == 0 || budget_resolve(g->model, &ask, &least, NULL) < 0)
+        return false;
+    ask.tokenizer_bytes = o->text_bound;
+    return budget_resolve(g->model, &ask, &most, NULL) == 0 && least.context == most.context &&
+           least.width == most.width && least.max_logits == most.max_logits &&
+           least.resident_bytes == most.resident_bytes &&
+           least.stream_bytes == most.stream_bytes &&
+           least.expert_cache_bytes == most.expert_cache_bytes &&
+           (ask.ceiling_bytes == UINT64_MAX || most.total_bytes <= ask.ceiling_bytes);
+}
+
+static int resolve_again(struct leat_engine *g, struct opening *o, struct leat_error *e)
 {
     struct budget_ask *ask = &o->ask;
     struct weights_need need;
-    const struct param_value *threads = params_get(o->set, "threads");
-    int code = ask_ceiling(o, e);
-    if (code < 0)
-        return code;
-    ask->threads = threads->is_auto ? os_cpus() : (int32_t)threads->i;
-    if (ask->threads > TEAM_MAX)
-        ask->threads = TEAM_MAX;
-    ask->lanes = (int32_t)params_get(o->set, "lanes")->i;
-    ask->kv = (enum kv_type)params_get(o->set, "kv_type")->i;
-    ask->model_bytes = ledger_held(g->ledger, DOMAIN_HELD, ROW_MODEL);
     ask->tokenizer_bytes = ledger_held(g->ledger, DOMAIN_HELD, ROW_TOKENIZER);
-    ask->process_bytes =
-        process_bytes(o->rss_before, os_rss(), ledger_total(g->ledger, DOMAIN_HELD), ask->threads,
-                      ask->ceiling_bytes, g->model->total_bytes);
-    code = budget_resolve(g->model, ask, &g->budget, e);
+    int code = budget_resolve(g->model, ask, &g->budget, e);
     if (code == LEAT_ERR_MEMORY) {
         ask->process_bytes += PROCESS_SLACK;
         code = budget_resolve(g->model, ask, &g->budget, e);
@@ -146,7 +207,49 @@ static int resolve(struct leat_engine *g, struct opening *o, struct leat_error *
     return code;
 }
 
-static int obtain(struct leat_engine *g, const struct opening *o, struct leat_error *e)
+static int resolve(struct leat_engine *g, struct opening *o, struct leat_error *e)
+{
+    struct budget_ask *ask = &o->ask;
+    const struct param_value *threads = params_get(o->set, "threads");
+    int code = ask_ceiling(o, e);
+    if (code < 0)
+        return code;
+    ask->threads = threads->is_auto ? os_cpus() : (int32_t)threads->i;
+    if (ask->threads > TEAM_MAX)
+        ask->threads = TEAM_MAX;
+    ask->lanes = (int32_t)params_get(o->set, "lanes")->i;
+    ask->kv = (enum kv_type)params_get(o->set, "kv_type")->i;
+    ask->model_bytes = ledger_held(g->ledger, DOMAIN_HELD, ROW_MODEL);
+    ask->process_bytes =
+        process_bytes(o->rss_before, os_rss(), ledger_total(g->ledger, DOMAIN_HELD), ask->threads,
+                      ask->ceiling_bytes, g->model->total_bytes);
+    o->text_bound = text_bound(g->model);
+    if (plan_without_text(g, o)) {
+        code = resolve_again(g, o, e); /* as if it took nothing: once more when it is there */
+        if (code == 0)
+            text_start(g, o);
+        return code;
+    }
+    text_build(g);
+    if ((code = text_check(g, e)) < 0)
+        return code;
+    ask->process_bytes =
+        process_bytes(o->rss_before, os_rss(), ledger_total(g->ledger, DOMAIN_HELD), ask->threads,
+                      ask->ceiling_bytes, g->model->total_bytes);
+    return resolve_again(g, o, e);
+}
+
+/* The parallel vocabulary has come: what is said of the plan is made exact. */
+static int settle_text(struct leat_engine *g, struct opening *o, struct leat_error *e)
+{
+    if (!o->text_runs)
+        return 0;
+    text_wait(g, o);
+    int code = text_check(g, e);
+    return code < 0 ? code : resolve_again(g, o, e);
+}
+
+static int obtain(struct leat_engine *g, struct opening *o, struct leat_error *e)
 {
     const struct budget *b = &g->budget;
     const struct model *m = g->model;
@@ -181,6 +284,8 @@ static int obtain(struct leat_engine *g, const struct opening *o, struct leat_er
         return code;
     uint64_t pages = state_bytes(m, o->ask.kv, b->context, b->width, b->n_seq);
     if ((code = state_pool_open(m, o->ask.kv, pages, g->ledger, &g->pool, e)) < 0)
+        return code;
+    if ((code = settle_text(g, o, e)) < 0)
         return code;
     int32_t sampled = g->text.t ? tokenizer_size(g->text.t) : m->n_head_out;
     struct scheduler_config s = {
@@ -245,15 +350,18 @@ int leat_open(const char *model, const struct leat_params *params, struct leat_p
     if ((code = open_headers(g, model, &o, e)) < 0)
         goto fail;
     code = resolve(g, &o, e);
+    if (code == 0)
+        code = obtain(g, &o, e);
     if (plan)
         *plan = o.plan;
-    if (code < 0 || (code = obtain(g, &o, e)) < 0)
+    if (code < 0)
         goto fail;
     state_facts(g, &o);
     params_close(&defaults);
     *out = g;
     return 0;
 fail:
+    text_wait(g, &o);
     params_close(&defaults);
     leat_close(g);
     return code;

@@ -23,6 +23,7 @@ void leat_engine_stats(const struct leat_engine *g, int with_huge_pages, struct 
         .reads = w.lanes.reads,
         .retries = w.lanes.retries,
         .read_bytes = w.lanes.bytes_read,
+        .page_cache_read_bytes = w.lanes.bytes_cached,
         .wanted_bytes = w.lanes.bytes_wanted,
         .read_busy_s = w.lanes.busy_s,
         .reads_in_flight_peak = w.lanes.in_flight_peak,

@@ -200,6 +200,7 @@ json_t *stats_json(const struct leat_engine *g, const struct leat_stats *s, doub
     set_count(o, "pass_tokens", s->pass_tokens);
     set_count(o, "reads", s->reads);
     set_count(o, "read_bytes", s->read_bytes);
+    set_count(o, "page_cache_read_bytes", s->page_cache_read_bytes);
     json_object_set_new(o, "read_bytes_per_token",
                         tokens > 0 ? json_real((double)s->read_bytes / tokens) : json_null());
     json_object_set_new(o, "read_bytes_per_s", json_rate((double)s->read_bytes, s->read_busy_s));
@@ -310,6 +311,8 @@ void stats_print(const struct leat_engine *g, const struct leat_stats *s, double
     bytes_print("read", s->read_bytes);
     if (tokens > 0)
         bytes_print("read per token", (uint64_t)((double)s->read_bytes / tokens));
+    if (s->page_cache_read_bytes > 0)
+        bytes_print("  found in the page cache", s->page_cache_read_bytes);
     bytes_print("  resident, once", s->resident_read_bytes);
     bytes_print("  streamed", s->stream_read_bytes);
     bytes_print("  experts", s->expert_read_bytes);

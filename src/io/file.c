@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "file_fd.h"
@@ -31,6 +32,7 @@ struct file {
     uint64_t read_lo, read_hi; /* what file_read touched since the last drop; lo > hi = nothing */
     pthread_mutex_t lock;      /* over read_lo, read_hi, note */
     atomic_bool noted;
+    atomic_bool no_cached; /* the system does not say what is cached */
     char note[384];
 };
 
@@ -193,15 +195,51 @@ bool file_is_unchanged(const struct file *f)
            st.st_mtim.tv_sec == f->mtime.tv_sec && st.st_mtim.tv_nsec == f->mtime.tv_nsec;
 }
 
+uint64_t file_read_cached(struct file *f, uint64_t offset, void *dst, uint64_t n)
+{
+#ifdef RWF_NOWAIT
+    uint64_t got = 0;
+
+    if (atomic_load_explicit(&f->no_cached, memory_order_relaxed))
+        return 0;
+    while (got < n) {
+        struct iovec v = {(char *)dst + got, (size_t)(n - got < FILE_CALL_MAX ? n - got : FILE_CALL_MAX)};
+        const ssize_t r = preadv2(f->fd, &v, 1, (off_t)(offset + got), RWF_NOWAIT);
+
+        if (r < 0 && errno == EINTR)
+            continue;
+        if (r < 0 && errno != EAGAIN) /* this file system has no such reads */
+            atomic_store_explicit(&f->no_cached, true, memory_order_relaxed);
+        if (r <= 0)
+            break;
+        got += (uint64_t)r;
+    }
+    return got;
+#else
+    (void)f;
+    (void)offset;
+    (void)dst;
+    (void)n;
+    return 0;
+#endif
+}
+
+bool file_reads_cache(const struct file *f)
+{
+    return f->mode == FILE_DIRECT_AUTO;
+}
+
 int file_read(struct file *f, uint64_t offset, void *dst, size_t n, struct leat_error *e)
 {
     size_t got = 0;
     char q[512];
 
+    if (offset <= (uint64_t)INT64_MAX - n) /* what lies in the cache already is not ours to drop */
+        got = (size_t)file_read_cached(f, offset, dst, n);
     pthread_mutex_lock(&f->lock);
-    if (n && offset < f->read_lo)
-        f->read_lo = offset;
-    if (n && offset + n > f->read_hi)
+    if (got < n && offset + got < f->read_lo)
+        f->read_lo = offset + got;
+    if (got < n && offset + n > f->read_hi)
         f->read_hi = offset + n;
     pthread_mutex_unlock(&f->lock);
     while (got < n) {

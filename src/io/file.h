@@ -15,7 +15,8 @@
 #define FILE_ALIGN UINT64_C(4096)
 
 enum file_direct {
-    FILE_DIRECT_AUTO, /* direct where it works and was proved, else buffered with dropped pages */
+    FILE_DIRECT_AUTO, /* direct where it works and was proved (but from the page cache what lies there), else
+                         buffered with dropped pages */
     FILE_DIRECT_ON,   /* error where it does not work */
     FILE_DIRECT_OFF,
 };

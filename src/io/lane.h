@@ -2,7 +2,8 @@
  * later).
  *
  * A request reads the aligned window around [offset, offset + bytes) of a file into memory that has
- * room for the window; the wanted bytes then lie at dst + lane_inner(offset). Urgent requests go
+ * room for the window; the wanted bytes then lie at dst + lane_inner(offset). With FILE_DIRECT_AUTO, what
+ * lies in the page cache already is copied from there. Urgent requests go
  * before the others, demand goes before advice; within a kind, first come, first served. Order of
  * completion is free. A file that was changed or cut short since it was opened fails the request.
  * Thread rule: submit, reap, take back from one thread (thread 0 of the compute team); lanes_wake
@@ -43,6 +44,7 @@ static inline uint64_t lane_window(uint64_t offset, uint64_t bytes)
 
 struct lane_stats {
     uint64_t reads, bytes_wanted, bytes_read; /* bytes_read counts whole windows */
+    uint64_t bytes_cached;                    /* of bytes_read: found in the page cache */
     uint64_t retries;                         /* short, interrupted, EAGAIN */
     double busy_s;                            /* time with at least one read in flight */
     int32_t in_flight_peak;

@@ -41,7 +41,7 @@ enum lane_why { /* lane_request.why */
 };
 
 struct lane_tally {
-    uint64_t bytes_read, retries;
+    uint64_t bytes_read, bytes_cached, retries;
 };
 
 /* Serves one request on the calling thread, whole: window, retries, fall back to buffered. Fills

@@ -114,6 +114,7 @@ static void *lane_main(void *arg)
         t->stats.reads++;
         t->stats.bytes_wanted += r->code ? 0 : r->bytes;
         t->stats.bytes_read += tally.bytes_read;
+        t->stats.bytes_cached += tally.bytes_cached;
         t->stats.retries += tally.retries;
         queue_put(&t->done, r);
         sem_post(&t->ready);

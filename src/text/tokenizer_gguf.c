@@ -66,7 +66,7 @@ static int token_read(struct load *l, int32_t id, const char *text, size_t len)
                         error_quote(q, sizeof q, text, len));
         i += (size_t)k;
     }
-    vocab_add(&l->t->vocab, id, text, len);
+    vocab_store(&l->t->vocab, id, text, len);
     return 0;
 }
 
@@ -101,6 +101,8 @@ static int tokens_read(struct load *l, bool scores)
             rc = token_read(l, id, text, len);
     }
     gguf_array_close(&r);
+    if (rc >= 0)
+        vocab_index(&l->t->vocab);
     return rc < 0 ? rc : 0;
 }
 

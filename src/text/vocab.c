@@ -85,7 +85,7 @@ static uint32_t *vocab_slot(const struct vocab *v, const char *text, size_t len,
     }
 }
 
-int32_t vocab_add(struct vocab *v, int32_t id, const char *text, size_t len)
+void vocab_store(struct vocab *v, int32_t id, const char *text, size_t len)
 {
     assert(id >= 0 && id < v->n && v->at[id] == 0 && len <= VOCAB_MAX_TOKEN);
     assert(v->text_n + len + 3 <= v->text_cap);
@@ -98,6 +98,31 @@ int32_t vocab_add(struct vocab *v, int32_t id, const char *text, size_t len)
     v->text_n += len + 3;
     if (len > v->longest)
         v->longest = len;
+}
+
+void vocab_index(struct vocab *v)
+{
+    enum { AHEAD = 16 };
+    uint64_t hash[AHEAD];
+    for (int32_t i = 0; i < v->n + AHEAD; i++) {
+        size_t len;
+        const char *text;
+        const int32_t id = i - AHEAD;
+        if (id >= 0 && v->at[id] != 0 && (text = vocab_text(v, id, &len), len > 0)) {
+            uint32_t tag, *s = vocab_slot(v, text, len, hash[i % AHEAD], &tag);
+            *s = tag | (uint32_t)(id + 1);
+        }
+        if (i < v->n && v->at[i] != 0) {
+            text = vocab_text(v, i, &len);
+            hash[i % AHEAD] = text_hash(text, len);
+            __builtin_prefetch(&v->slot[(uint32_t)hash[i % AHEAD] & v->slot_mask], 1);
+        }
+    }
+}
+
+int32_t vocab_add(struct vocab *v, int32_t id, const char *text, size_t len)
+{
+    vocab_store(v, id, text, len);
     if (len == 0)
         return 0;
     uint32_t tag;

@@ -33,6 +33,11 @@ int vocab_open(struct vocab *v, struct arena *a, int32_t n, int32_t count, uint6
  * asserts that the sums given to vocab_open hold. */
 int32_t vocab_add(struct vocab *v, int32_t id, const char *text, size_t len);
 
+/* The same in two steps, for many: vocab_store for every id, then vocab_index once, which fetches the
+ * hash's memory ahead. */
+void vocab_store(struct vocab *v, int32_t id, const char *text, size_t len);
+void vocab_index(struct vocab *v);
+
 static inline const char *vocab_text(const struct vocab *v, int32_t id, size_t *len)
 {
     const unsigned char *p = (const unsigned char *)v->text + v->at[id];

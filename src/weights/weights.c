@@ -254,6 +254,15 @@ void weights_reap(struct weights *w, bool wait)
     } while (n == REAP_AT_ONCE);
 }
 
+bool weights_load(struct weights *w)
+{
+    weights_pump(w);
+    if (w->resident.prefix == w->resident.n_chunks || resident_failure(w, NULL))
+        return false;
+    weights_reap(w, true);
+    return true;
+}
+
 void weights_wait(struct weights *w, bool *waited)
 {
     const double start = clock_now();

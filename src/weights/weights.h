@@ -50,6 +50,10 @@ struct weights;
 int weights_open(const struct weights_config *c, struct weights **out, struct leat_error *e);
 void weights_close(struct weights *w);
 
+/* Goes on with loading ahead of the first pass: notes what arrived, asks for more, waits for one read.
+ * False when there is nothing to wait for. A failed read is left to the pass that needs it. */
+bool weights_load(struct weights *w);
+
 const float *weights_vector(const struct weights *w,
                             vec_id v); /* NULL for -1; lives as long as w */
 

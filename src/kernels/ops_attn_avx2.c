@@ -89,7 +89,7 @@ INLINE void keys_turn(enum kv_type t, const uint8_t *k, uint64_t stride, int32_t
                       __m256 out[4])
 {
     __m256d r[4];
-#pragma GCC unroll 4
+    OPS_UNROLL
     for (int i = 0; i < 4; i++)
         r[i] = _mm256_castps_pd(row_part(t, k + (uint64_t)i * stride, c, n));
     const __m256d a = _mm256_unpacklo_pd(r[0], r[1]), b = _mm256_unpackhi_pd(r[0], r[1]),
@@ -146,7 +146,7 @@ INLINE void scores_direct(enum kv_type t, int32_t nq, const uint8_t *k, uint64_t
     const uint64_t steps = ((uint64_t)dk + 15) / 16;
     const int32_t lines = (int32_t)((stride * 8 / steps + 63) / 64);
     __m256 a[FEW][2];
-#pragma GCC unroll 4
+    OPS_UNROLL
     for (int32_t i = 0; i < nq; i++)
         a[i][0] = a[i][1] = _mm256_setzero_ps();
     for (int32_t c = 0; c < dk; c += 8) {
@@ -154,21 +154,21 @@ INLINE void scores_direct(enum kv_type t, int32_t nq, const uint8_t *k, uint64_t
             lines_fetch(ahead, lines);
             ahead += 64 * (size_t)lines;
         }
-#pragma GCC unroll 2
+        OPS_UNROLL
         for (int g = 0; g < 2; g++) {
             __m256 v[4];
             if (dk - c >= 8)
                 keys_turn(t, k + (uint64_t)(4 * g) * stride, stride, c, c + 8, v);
             else
                 keys_turn(t, k + (uint64_t)(4 * g) * stride, stride, c, dk, v);
-#pragma GCC unroll 4
+            OPS_UNROLL
             for (int p = 0; p < 4; p++)
-#pragma GCC unroll 4
+                OPS_UNROLL
                 for (int32_t i = 0; i < nq; i++)
                     a[i][g] = _mm256_fmadd_ps(pair_of(q[i] + c + 2 * p), v[p], a[i][g]);
         }
     }
-#pragma GCC unroll 4
+    OPS_UNROLL
     for (int32_t i = 0; i < nq; i++)
         _mm256_storeu_ps(s[i], scores_of(a[i][0], a[i][1]));
 }
@@ -219,7 +219,7 @@ INLINE void keys_stage(enum kv_type t, const uint8_t *k, uint64_t stride, int32_
                 keys_turn(t, k + (uint64_t)g * stride, stride, c, c + 8, v);
             else
                 keys_turn(t, k + (uint64_t)g * stride, stride, c, dk, v);
-#pragma GCC unroll 4
+            OPS_UNROLL
             for (int p = 0; p < 4; p++)
                 _mm256_store_ps(out + 8 * p, v[p]);
         }
@@ -250,19 +250,19 @@ INLINE void scores_block(int32_t nq, const float *k, int32_t dk, const float *co
 {
     __m256 a[BLOCK][2];
     const size_t group = (size_t)dk * 4;
-#pragma GCC unroll 6
+    OPS_UNROLL
     for (int32_t i = 0; i < nq; i++)
         a[i][0] = a[i][1] = _mm256_setzero_ps();
     for (int32_t c = 0; c < dk; c += 2, k += 8) {
         const __m256 k0 = _mm256_load_ps(k), k1 = _mm256_load_ps(k + group);
-#pragma GCC unroll 6
+        OPS_UNROLL
         for (int32_t i = 0; i < nq; i++) {
             const __m256 v = pair_of(q[i] + c);
             a[i][0] = _mm256_fmadd_ps(v, k0, a[i][0]);
             a[i][1] = _mm256_fmadd_ps(v, k1, a[i][1]);
         }
     }
-#pragma GCC unroll 6
+    OPS_UNROLL
     for (int32_t i = 0; i < nq; i++)
         _mm256_storeu_ps(s[i], scores_of(a[i][0], a[i][1]));
 }
@@ -376,7 +376,7 @@ OPS_AVX2 static float weights_make(float *s, int32_t lo, int32_t hi, float softc
     const float new = ops_max8(top), max = new > *m ? new : *m;
     const __m256 max_all = _mm256_set1_ps(max);
     for (int32_t j = 0; j < ATTN_TILE; j += 16)
-#pragma GCC unroll 2
+        OPS_UNROLL
         for (int h = 0; h < 2; h++) { /* -infinity gives 0 */
             __m256 v = ops_exp8(_mm256_sub_ps(_mm256_loadu_ps(s + j + 8 * h), max_all));
             _mm256_storeu_ps(s + j + 8 * h, v);
@@ -410,16 +410,16 @@ INLINE void values_step(enum kv_type t, bool masked, int32_t nq, int32_t nv, int
 {
     __m256 r[4];
     const uint8_t *row = v + (uint64_t)j * stride;
-#pragma GCC unroll 4
+    OPS_UNROLL
     for (int32_t c = 0; c < nv; c++)
         r[c] = n >= 8 * nv ? row_part(t, row, c0 + 8 * c, c0 + 8 * c + 8)
                            : row_part(t, row, c0 + 8 * c, c0 + n);
-#pragma GCC unroll 6
+    OPS_UNROLL
     for (int32_t i = 0; i < nq; i++) {
         if (masked && (j < b->lo[i] || j >= b->hi[i]))
             continue;
         const __m256 w = _mm256_broadcast_ss(b->p[i] + j);
-#pragma GCC unroll 4
+        OPS_UNROLL
         for (int32_t c = 0; c < nv; c++)
             a[i][c] = _mm256_fmadd_ps(w, r[c], a[i][c]);
     }
@@ -433,10 +433,10 @@ INLINE void values_block(enum kv_type t, int32_t nq, int32_t nv, int32_t n,
 {
     __m256 a[BLOCK][4];
     int32_t first = 64, last = 0, begin = 0, end = 64; /* seen by any, and by all */
-#pragma GCC unroll 6
+    OPS_UNROLL
     for (int32_t i = 0; i < nq; i++) {
         const __m256 f = _mm256_set1_ps(b->factor[i]);
-#pragma GCC unroll 4
+        OPS_UNROLL
         for (int32_t c = 0; c < nv; c++)
             a[i][c] = _mm256_mul_ps(f, n >= 8 * nv ? _mm256_loadu_ps(b->acc[i] + at + 8 * c)
                                                    : part_load(b->acc[i] + at + 8 * c, n - 8 * c));
@@ -455,9 +455,9 @@ INLINE void values_block(enum kv_type t, int32_t nq, int32_t nv, int32_t n,
     }
     for (int32_t j = end; j < last; j++)
         values_step(t, true, nq, nv, n, b, v, stride, c0, j, a);
-#pragma GCC unroll 6
+    OPS_UNROLL
     for (int32_t i = 0; i < nq; i++)
-#pragma GCC unroll 4
+        OPS_UNROLL
         for (int32_t c = 0; c < nv; c++)
             if (n >= 8 * nv)
                 _mm256_storeu_ps(b->acc[i] + at + 8 * c, a[i][c]);

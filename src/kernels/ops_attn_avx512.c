@@ -78,11 +78,13 @@ INLINE __m512 row_whole(enum kv_type t, const uint8_t *row, int32_t c)
 INLINE void pairs_turn(const __m512 r[8], __m512 out[8])
 {
     __m512d lo[4], hi[4]; /* even and odd pairs of two rows */
+    OPS_UNROLL
     for (int i = 0; i < 4; i++) {
         const __m512d a = _mm512_castps_pd(r[2 * i]), b = _mm512_castps_pd(r[2 * i + 1]);
         lo[i] = _mm512_unpacklo_pd(a, b);
         hi[i] = _mm512_unpackhi_pd(a, b);
     }
+    OPS_UNROLL
     for (int odd = 0; odd < 2; odd++) {
         const __m512d *t = odd ? hi : lo;
         const __m512d a = _mm512_shuffle_f64x2(t[0], t[1], 0x88),
@@ -102,11 +104,11 @@ INLINE void keys_turn(enum kv_type t, const uint8_t *k, uint64_t stride, int32_t
 {
     __m512 r[8];
     if (n - c >= 16) {
-#pragma GCC unroll 8
+        OPS_UNROLL
         for (int i = 0; i < 8; i++)
             r[i] = row_whole(t, k + (uint64_t)i * stride, c);
     } else {
-#pragma GCC unroll 8
+        OPS_UNROLL
         for (int i = 0; i < 8; i++)
             r[i] = row_part(t, k + (uint64_t)i * stride, c, n);
     }
@@ -167,24 +169,24 @@ INLINE void scores_direct(enum kv_type t, int32_t nq, const uint8_t *k, uint64_t
     const uint64_t steps = ((uint64_t)dk + 15) / 16;
     const int32_t lines = (int32_t)((stride * 16 / steps + 63) / 64);
     __m512 a[FEW][2];
-#pragma GCC unroll 4
+    OPS_UNROLL
     for (int32_t i = 0; i < nq; i++)
         a[i][0] = a[i][1] = _mm512_setzero_ps();
     for (int32_t c = 0; c < dk; c += 16) {
         lines_fetch(ahead, lines);
         ahead += 64 * (size_t)lines;
-#pragma GCC unroll 2
+        OPS_UNROLL
         for (int g = 0; g < 2; g++) {
             __m512 v[8];
             keys_turn(t, k + (uint64_t)(8 * g) * stride, stride, c, dk, v);
-#pragma GCC unroll 8
+            OPS_UNROLL
             for (int p = 0; p < 8; p++)
-#pragma GCC unroll 4
+                OPS_UNROLL
                 for (int32_t i = 0; i < nq; i++)
                     a[i][g] = _mm512_fmadd_ps(pair_of(q[i] + c + 2 * p), v[p], a[i][g]);
         }
     }
-#pragma GCC unroll 4
+    OPS_UNROLL
     for (int32_t i = 0; i < nq; i++)
         _mm512_storeu_ps(s[i], scores_of(a[i][0], a[i][1]));
 }
@@ -229,7 +231,7 @@ INLINE void keys_stage(enum kv_type t, const uint8_t *k, uint64_t stride, int32_
             __m512 v[8];
             lines_fetch(ahead, lines);
             keys_turn(t, k + (uint64_t)g * stride, stride, c, dk, v);
-#pragma GCC unroll 8
+            OPS_UNROLL
             for (int p = 0; p < 8; p++)
                 _mm512_store_ps(out + 16 * p, v[p]);
         }
@@ -260,15 +262,15 @@ INLINE void scores_block(int32_t nq, const float *k, int32_t dk, const float *co
 {
     __m512 a[BLOCK][4];
     const size_t group = (size_t)dk * 8;
-#pragma GCC unroll 6
+    OPS_UNROLL
     for (int32_t i = 0; i < nq; i++)
-#pragma GCC unroll 4
+        OPS_UNROLL
         for (int g = 0; g < 4; g++)
             a[i][g] = _mm512_setzero_ps();
     for (int32_t c = 0; c < dk; c += 2, k += 16) {
         const __m512 k0 = _mm512_load_ps(k), k1 = _mm512_load_ps(k + group),
                      k2 = _mm512_load_ps(k + 2 * group), k3 = _mm512_load_ps(k + 3 * group);
-#pragma GCC unroll 6
+        OPS_UNROLL
         for (int32_t i = 0; i < nq; i++) {
             const __m512 v = pair_of(q[i] + c);
             a[i][0] = _mm512_fmadd_ps(v, k0, a[i][0]);
@@ -277,7 +279,7 @@ INLINE void scores_block(int32_t nq, const float *k, int32_t dk, const float *co
             a[i][3] = _mm512_fmadd_ps(v, k3, a[i][3]);
         }
     }
-#pragma GCC unroll 6
+    OPS_UNROLL
     for (int32_t i = 0; i < nq; i++) {
         _mm512_storeu_ps(s[i], scores_of(a[i][0], a[i][1]));
         _mm512_storeu_ps(s[i] + 16, scores_of(a[i][2], a[i][3]));
@@ -365,7 +367,7 @@ OPS_AVX512 static float weights_make(float *s, int32_t lo, int32_t hi, float sof
     const uint64_t seen = (hi == 64 ? ~UINT64_C(0) : (UINT64_C(1) << hi) - 1) &
                           ~((UINT64_C(1) << lo) - 1); /* lo < hi, so lo < 64 */
     __m512 v[4], top = none;
-#pragma GCC unroll 4
+    OPS_UNROLL
     for (int g = 0; g < 4; g++) {
         v[g] = _mm512_mask_loadu_ps(none, (__mmask16)(seen >> (16 * g)), s + 16 * g);
         if (softcap != 0)
@@ -376,7 +378,7 @@ OPS_AVX512 static float weights_make(float *s, int32_t lo, int32_t hi, float sof
     const float new = ops_max16(top), max = new > *m ? new : *m;
     const __m512 max_all = _mm512_set1_ps(max);
     __m512 sum = _mm512_setzero_ps();
-#pragma GCC unroll 4
+    OPS_UNROLL
     for (int g = 0; g < 4; g++) {
         v[g] = ops_exp16(_mm512_sub_ps(v[g], max_all)); /* -infinity gives 0 */
         _mm512_storeu_ps(s + 16 * g, v[g]);
@@ -406,15 +408,15 @@ INLINE void values_step(enum kv_type t, bool masked, int32_t nq, int32_t nv, int
 {
     __m512 r[4];
     const uint8_t *row = v + (uint64_t)j * stride;
-#pragma GCC unroll 4
+    OPS_UNROLL
     for (int32_t c = 0; c < nv; c++)
         r[c] =
             n >= 16 * nv ? row_whole(t, row, c0 + 16 * c) : row_part(t, row, c0 + 16 * c, c0 + n);
-#pragma GCC unroll 6
+    OPS_UNROLL
     for (int32_t i = 0; i < nq; i++) {
         const __m512 w = _mm512_set1_ps(b->p[i][j]);
         const __mmask16 m = j >= b->lo[i] && j < b->hi[i] ? 0xffff : 0;
-#pragma GCC unroll 4
+        OPS_UNROLL
         for (int32_t c = 0; c < nv; c++)
             a[i][c] = masked ? _mm512_mask3_fmadd_ps(w, r[c], a[i][c], m)
                              : _mm512_fmadd_ps(w, r[c], a[i][c]);
@@ -429,10 +431,10 @@ INLINE void values_block(enum kv_type t, int32_t nq, int32_t nv, int32_t n,
 {
     __m512 a[BLOCK][4];
     int32_t first = 64, last = 0, begin = 0, end = 64; /* seen by any, and by all */
-#pragma GCC unroll 6
+    OPS_UNROLL
     for (int32_t i = 0; i < nq; i++) {
         const __m512 f = _mm512_set1_ps(b->factor[i]);
-#pragma GCC unroll 4
+        OPS_UNROLL
         for (int32_t c = 0; c < nv; c++)
             a[i][c] =
                 _mm512_mul_ps(f, n >= 16 * nv ? _mm512_loadu_ps(b->acc[i] + at + 16 * c)
@@ -453,9 +455,9 @@ INLINE void values_block(enum kv_type t, int32_t nq, int32_t nv, int32_t n,
     }
     for (int32_t j = end; j < last; j++)
         values_step(t, true, nq, nv, n, b, v, stride, c0, j, a);
-#pragma GCC unroll 6
+    OPS_UNROLL
     for (int32_t i = 0; i < nq; i++)
-#pragma GCC unroll 4
+        OPS_UNROLL
         for (int32_t c = 0; c < nv; c++)
             if (n >= 16 * nv)
                 _mm512_storeu_ps(b->acc[i] + at + 16 * c, a[i][c]);

@@ -42,6 +42,13 @@
 #define TAIL_Q7 0.14654582738876343f
 #define TAIL_Q8 (-0.029679521918296814f)
 
+/* Before a loop of few and constant turns over registers: all turns are written out. */
+#if defined(__clang__)
+#define OPS_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define OPS_UNROLL _Pragma("GCC unroll 8")
+#endif
+
 static inline uint32_t ops_bits(float f)
 {
     uint32_t u;

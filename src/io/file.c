@@ -11,7 +11,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -33,6 +35,7 @@ struct file {
     pthread_mutex_t lock;      /* over read_lo, read_hi, note */
     atomic_bool noted;
     atomic_bool no_cached; /* the system does not say what is cached */
+    bool owned;            /* by this user: mincore tells the truth */
     char note[384];
 };
 
@@ -139,6 +142,7 @@ int file_open(const char *path, struct file **out, struct leat_error *e)
     f->direct_fd = -1;
     f->mode = FILE_DIRECT_OFF;
     f->size = (uint64_t)st.st_size;
+    f->owned = geteuid() == 0 || geteuid() == st.st_uid;
     f->device = (uint64_t)st.st_dev;
     f->inode = (uint64_t)st.st_ino;
     f->mtime = st.st_mtim;
@@ -195,15 +199,72 @@ bool file_is_unchanged(const struct file *f)
            st.st_mtim.tv_sec == f->mtime.tv_sec && st.st_mtim.tv_nsec == f->mtime.tv_nsec;
 }
 
+#ifdef RWF_NOWAIT
+#define PAGES_AT_ONCE 1024 /* asked of mincore */
+
+/* Linux 6.5's cachestat(2): how many pages of a range are in the cache. Its number is the same on every
+ * architecture. 1 all of them, 0 not all, -1 the system does not say. */
+static int all_cached_stat(const struct file *f, uint64_t from, uint64_t bytes)
+{
+    struct {
+        uint64_t offset, length;
+    } range = {from, bytes};
+    struct {
+        uint64_t cached, dirty, writeback, evicted, recently_evicted;
+    } stat = {0};
+
+    if (syscall(451, f->fd, &range, &stat, 0u) != 0)
+        return -1;
+    return stat.cached == bytes / FILE_ALIGN;
+}
+
+/* The same for older systems. They tell only the owner the truth. */
+static int all_cached_mincore(const struct file *f, uint64_t from, uint64_t bytes)
+{
+    unsigned char in[PAGES_AT_ONCE];
+    int all = 1;
+    void *map;
+
+    if (!f->owned)
+        return -1;
+    map = mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, f->fd, (off_t)from);
+    if (map == MAP_FAILED)
+        return -1;
+    for (uint64_t at = 0; at < bytes && all > 0; at += PAGES_AT_ONCE * FILE_ALIGN) {
+        const uint64_t n = bytes - at < PAGES_AT_ONCE * FILE_ALIGN ? bytes - at
+                                                                   : PAGES_AT_ONCE * FILE_ALIGN;
+        if (mincore((char *)map + at, (size_t)n, in) != 0)
+            all = -1;
+        for (uint64_t p = 0; p < n / FILE_ALIGN && all > 0; p++)
+            all = in[p] & 1;
+    }
+    munmap(map, (size_t)bytes);
+    return all;
+}
+#endif
+
 uint64_t file_read_cached(struct file *f, uint64_t offset, void *dst, uint64_t n)
 {
 #ifdef RWF_NOWAIT
+    const uint64_t from = offset & ~(FILE_ALIGN - 1);
+    const uint64_t to = (offset + n + FILE_ALIGN - 1) & ~(FILE_ALIGN - 1);
     uint64_t got = 0;
+    int all;
 
-    if (atomic_load_explicit(&f->no_cached, memory_order_relaxed))
+    if (n == 0 || atomic_load_explicit(&f->no_cached, memory_order_relaxed))
+        return 0;
+    /* Asked first: a read that may not wait starts the system's read-ahead all the same, and would fill
+     * the cache with what is not there. */
+    all = all_cached_stat(f, from, to - from);
+    if (all < 0)
+        all = all_cached_mincore(f, from, to - from);
+    if (all < 0)
+        atomic_store_explicit(&f->no_cached, true, memory_order_relaxed);
+    if (all <= 0)
         return 0;
     while (got < n) {
-        struct iovec v = {(char *)dst + got, (size_t)(n - got < FILE_CALL_MAX ? n - got : FILE_CALL_MAX)};
+        const uint64_t left = n - got;
+        struct iovec v = {(char *)dst + got, (size_t)(left < FILE_CALL_MAX ? left : FILE_CALL_MAX)};
         const ssize_t r = preadv2(f->fd, &v, 1, (off_t)(offset + got), RWF_NOWAIT);
 
         if (r < 0 && errno == EINTR)

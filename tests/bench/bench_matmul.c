@@ -1,13 +1,16 @@
 /* Speed of the products.
  *
  *     bench_matmul [-i ISA] [-t THREADS] [-f FORMAT] [-r ROWS] [-c COLS] [-n TOKENS] [-s SECONDS]
- *                  [-w MIB]
+ *                  [-w MIB] [-k CHUNK]
  *
- * Without -n: decode (1 token, weights far beyond the caches, GB/s of weights) and prefill (512
- * tokens, GMAC/s) of every format. Threads take halves, thirds, ... of the rows, each pinned. A
- * rate is the best of several rounds, a round the processor time of its slowest thread, so that
- * other work on the machine counts little. -w MIB: weights to walk with fewer than 8 tokens (200;
- * 0 for one copy, in cache). docs/kernels.md says what the machine can do at most. */
+ * First what the machine can do at most (bench_limits.h), then, without -n, decode (1 token, weights
+ * far beyond the caches, GB/s of weights) and prefill (512 tokens, GMAC/s) of every format, each with
+ * its share of the limit: bytes against reads of the same weights in alternation (median), and multiply-adds against the tier's peak
+ * (vpdpbusd of 64 for avx512, half of it for avxvnni, vpmaddubsw + vpmaddwd + vpaddd for avx2, FMA
+ * for the float formats). Threads take halves, thirds, ... of the rows, each pinned, in calls of
+ * CHUNK rows (all by default). A rate is the best of several rounds, a round the processor time of
+ * its slowest thread, so that other work on the machine counts little. -w MIB: weights to walk with
+ * fewer than 8 tokens (200; 0 for one copy: what arithmetic allows with small ROWS). */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -18,19 +21,27 @@
 #include <unistd.h>
 
 #include "../../src/kernels/kernels.h"
+#include "bench_limits.h"
 
-enum { MAX_THREADS = 64 };
+enum { MAX_THREADS = 64, REPEAT_BYTES = 64 << 20 /* shorter walks are repeated within a round */ };
 
-static int32_t walk_mib = 200;
+static int32_t walk_mib = 200, chunk;
+static double limits[LIMITS]; /* per second; 0 = not there */
 
 struct bench {
     const struct kernels *k;
     struct matmul m;
     int32_t threads, copies; /* copies of the weights, walked in turn */
+    int32_t repeats;         /* of the walk */
     size_t copy_bytes;
     void *scratch[MAX_THREADS];
     pthread_barrier_t barrier;
     double spent[MAX_THREADS]; /* processor time of each thread's part */
+    /* For a limit instead of a product. */
+    limit_fn *limit;
+    const char *memory;
+    size_t n;
+    uint64_t kept[MAX_THREADS];
 };
 
 struct job {
@@ -57,10 +68,14 @@ static void *run_thread(void *arg)
     int32_t begin = j->id * share, end = begin + share < b->m.rows ? begin + share : b->m.rows;
     pthread_barrier_wait(&b->barrier);
     double start = now(CLOCK_THREAD_CPUTIME_ID);
-    for (int32_t i = 0; i < b->copies; i++) {
+    int32_t step = chunk > 0 ? chunk : share > 0 ? share : 1;
+    if (b->limit != NULL)
+        b->kept[j->id] = b->limit(b->memory + (size_t)j->id * b->n, b->n);
+    for (int32_t i = 0; i < b->copies * b->repeats; i++) {
         struct matmul m = b->m;
-        m.w = (const char *)m.w + (size_t)i * b->copy_bytes;
-        b->k->matmul(&m, begin, end, b->scratch[j->id]);
+        m.w = (const char *)m.w + (size_t)(i % b->copies) * b->copy_bytes;
+        for (int32_t row = begin; row < end; row += step)
+            b->k->matmul(&m, row, end - row < step ? end : row + step, b->scratch[j->id]);
     }
     b->spent[j->id] = now(CLOCK_THREAD_CPUTIME_ID) - start;
     return NULL;
@@ -96,6 +111,83 @@ static void *big(size_t bytes)
     return p;
 }
 
+static double best_seconds(struct bench *b, double seconds)
+{
+    double best = 1e9, start = now(CLOCK_MONOTONIC);
+    for (int32_t i = 0; i < 3 || now(CLOCK_MONOTONIC) - start < seconds; i++) {
+        double t = round_seconds(b);
+        best = t < best ? t : best;
+    }
+    return best;
+}
+
+static void measure_limits(int32_t threads, double seconds)
+{
+    static const char *const names[LIMITS] = {"read", "read, fetching ahead",
+                                              "vpmaddubsw + vpmaddwd + vpaddd", "vpdpbusd 512",
+                                              "FMA 256"};
+    size_t bytes = (size_t)256 << 20;
+    char *memory = big(bytes);
+    memset(memory, 1, bytes);
+    for (int l = 0; l < LIMITS; l++) {
+        double unit;
+        limit_fn *fn = limit_of((enum limit)l, &unit);
+        if (fn == NULL)
+            continue;
+        bool reads = l <= LIMIT_READ_AHEAD;
+        struct bench b = {.threads = threads, .limit = fn, .memory = memory};
+        b.n = reads ? bytes / (size_t)threads / 4096 * 4096 : 2000000;
+        if (!reads)
+            b.memory = NULL;
+        limits[l] = unit * (double)b.n * threads / best_seconds(&b, seconds);
+        printf("limit, threads %d: %8.2f %s (%s)\n", threads, limits[l] * 1e-9,
+               reads ? "GB/s" : "GMAC/s", names[l]);
+    }
+    free(memory);
+    limits[LIMIT_READ] = limits[LIMIT_READ] > limits[LIMIT_READ_AHEAD] ? limits[LIMIT_READ]
+                                                                       : limits[LIMIT_READ_AHEAD];
+}
+
+/* Multiply-adds per second that the tier's own instructions reach; 0 = not measured. */
+static double peak_of(const struct kernels *k, const struct format_info *info)
+{
+    if (strncmp(k->isa, "avx", 3) != 0)
+        return 0;
+    if (info->act == ACT_F32)
+        return limits[LIMIT_FMA];
+    if (strcmp(k->isa, "avx512") == 0)
+        return limits[LIMIT_VNNI];
+    return strcmp(k->isa, "avxvnni") == 0 ? limits[LIMIT_VNNI] / 2 : limits[LIMIT_MADDUBS];
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The product's rate over that of bare reads of the same weights: a median over rounds in which the
+ * two take turns, for what the memory gives changes with the machine's other guests. */
+static double read_share(struct bench *b, const void *w, size_t bytes, double seconds)
+{
+    enum { ROUNDS_MAX = 1000 };
+    static double shares[ROUNDS_MAX];
+    int32_t n = 0;
+    double start = now(CLOCK_MONOTONIC);
+    struct bench reads = {.threads = b->threads, .memory = w};
+    reads.n = bytes / (size_t)b->threads / 4096 * 4096;
+    while (n < ROUNDS_MAX && (n < 5 || now(CLOCK_MONOTONIC) - start < seconds)) {
+        double unit, t[2];
+        for (int l = LIMIT_READ; l <= LIMIT_READ_AHEAD; l++) {
+            reads.limit = limit_of((enum limit)l, &unit);
+            t[l] = reads.limit != NULL ? round_seconds(&reads) : 1e9;
+        }
+        shares[n++] = (t[0] < t[1] ? t[0] : t[1]) / round_seconds(b);
+    }
+    qsort(shares, (size_t)n, sizeof *shares, compare);
+    return shares[n / 2];
+}
+
 static void measure(const struct kernels *k, int32_t threads, enum format f, int32_t rows,
                     int32_t cols, int32_t tokens, double seconds)
 {
@@ -111,6 +203,9 @@ static void measure(const struct kernels *k, int32_t threads, enum format f, int
     b.copies = (int32_t)((target + b.copy_bytes - 1) / b.copy_bytes);
     b.copies = b.copies > 0 ? b.copies : 1;
     size_t bytes = b.copy_bytes * (size_t)b.copies;
+    b.repeats = bytes * (size_t)tokens < REPEAT_BYTES
+                    ? (int32_t)(REPEAT_BYTES / (bytes * (size_t)tokens))
+                    : 1;
     uint8_t *w = big(bytes);
     for (size_t i = 0; i < bytes; i++)
         w[i] = (uint8_t)(i * 2654435761u >> 13);
@@ -135,15 +230,18 @@ static void measure(const struct kernels *k, int32_t threads, enum format f, int
         b.scratch[i] = big(matmul_scratch_bytes(cols, tokens));
     float *y = big((size_t)rows * (size_t)tokens * sizeof *y);
     b.m = (struct matmul){f, w, row, rows, cols, acts, act, tokens, y, (size_t)rows};
-    double best = 1e9, start = now(CLOCK_MONOTONIC);
-    for (int32_t i = 0; i < 3 || now(CLOCK_MONOTONIC) - start < seconds; i++) {
-        double t = round_seconds(&b);
-        best = t < best ? t : best;
-    }
-    double macs = (double)rows * cols * tokens * b.copies;
-    printf("%-7s %-6s threads %d  %6d x %-6d tokens %-4d  %7.2f GB/s  %8.2f GMAC/s\n", k->isa,
-           info->name, threads, rows, cols, tokens, (double)bytes / best * 1e-9,
-           macs / best * 1e-9);
+    double share = 0;
+    if (tokens < 8 && walk_mib > 0)
+        share = read_share(&b, w, bytes, seconds);
+    double best = best_seconds(&b, share > 0 ? 0 : seconds);
+    double macs = (double)rows * cols * tokens * b.copies * b.repeats;
+    bytes *= (size_t)b.repeats;
+    double peak = peak_of(k, info);
+    printf("%-7s %-6s threads %d  %6d x %-6d tokens %-4d  %7.2f GB/s (%3.0f %%)  %8.2f GMAC/s "
+           "(%3.0f %%)\n",
+           k->isa, info->name, threads, rows, cols, tokens, (double)bytes / best * 1e-9,
+           100 * share, macs / best * 1e-9,
+           peak > 0 ? 100 * macs / best / peak : 0);
     fflush(stdout);
     for (int32_t i = 0; i < threads; i++)
         free(b.scratch[i]);
@@ -159,7 +257,7 @@ int main(int argc, char **argv)
     int32_t threads = 1, rows = 0, cols = 0, tokens = 0;
     double seconds = 0.5;
     int c;
-    while ((c = getopt(argc, argv, "i:t:f:r:c:n:s:w:")) != -1)
+    while ((c = getopt(argc, argv, "i:t:f:r:c:n:s:w:k:")) != -1)
         switch (c) {
         case 'i':
             isa = optarg;
@@ -185,6 +283,9 @@ int main(int argc, char **argv)
         case 'w':
             walk_mib = atoi(optarg);
             break;
+        case 'k':
+            chunk = atoi(optarg);
+            break;
         default:
             return 2;
         }
@@ -194,6 +295,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", e.message);
         return 2;
     }
+    measure_limits(threads, seconds / 2);
     for (uint32_t id = 0; id < FORMAT_LIMIT; id++) {
         const struct format_info *info = format_info(id);
         if (info == NULL || !info->runs || (format != NULL && strcmp(format, info->name) != 0))

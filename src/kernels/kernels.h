@@ -97,7 +97,7 @@ size_t kv_row_bytes(enum kv_type t, int32_t n);
  * whatever these are (docs/kernels.md). */
 size_t matmul_scratch_bytes(int32_t max_cols, int32_t max_tokens);
 
-/* Names known: "auto" (the best the processor has), "scalar", "avx2", "avxvnni", "avx512". One that this processor or build
+/* Names known: "auto" (the best the processor has), "scalar", "avx2", "avxvnni", "avx512", "neon", "i8mm". One that this processor or build
  * lacks is LEAT_ERR_UNSUPPORTED naming what is missing. The table is immutable and lives for ever. */
 int kernels_select(const char *isa, const struct kernels **out, struct leat_error *e);
 /* The i-th tier this processor can run, NULL past the last; tier 0 is scalar. */

@@ -11,6 +11,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 /* Instruction sets beyond the architecture's baseline, as bits. */
@@ -18,9 +20,11 @@ enum feature {
     FEATURE_AVX2 = 1,   /* AVX2 + FMA + F16C, with the system saving ymm registers */
     FEATURE_AVXVNNI = 2,
     FEATURE_AVX512 = 4, /* AVX-512 F, BW, VL, DQ, VNNI, with zmm saved too */
+    FEATURE_DOTPROD = 8, /* ARM: Advanced SIMD with dot products */
+    FEATURE_I8MM = 16,   /* ARM: and with 8-bit matrix products */
 };
 
-enum { TIERS = 4 };
+enum { TIERS = 6 };
 
 struct tier {
     const char *name, *needs;
@@ -55,6 +59,12 @@ static unsigned features_of_processor(void)
     if ((features & FEATURE_AVX2) && a >= 1 && __get_cpuid_count(7, 1, &a1, &b, &c, &d) &&
         (a1 >> 4 & 1))
         features |= FEATURE_AVXVNNI;
+#elif defined(__aarch64__) && defined(__linux__)
+    /* Bits of the kernel's ABI (arch/arm64 hwcap.h): ASIMDDP is 20 of the first word, I8MM 13 of the second. */
+    if (getauxval(AT_HWCAP) >> 20 & 1)
+        features |= FEATURE_DOTPROD;
+    if ((features & FEATURE_DOTPROD) && (getauxval(AT_HWCAP2) >> 13 & 1))
+        features |= FEATURE_I8MM;
 #endif
     return features;
 }
@@ -91,6 +101,18 @@ static void fill_avx512(struct kernels *k)
 }
 #endif
 
+#if defined(KERNELS_HAVE_NEON)
+static void fill_neon(struct kernels *k)
+{
+    k->matmul = matmul_neon;
+}
+
+static void fill_i8mm(struct kernels *k)
+{
+    k->matmul = matmul_i8mm;
+}
+#endif
+
 /* fill is NULL for a tier that this build was made without. */
 static const struct tier tiers[TIERS] = {
     {"scalar", "", 0, fill_scalar},
@@ -108,6 +130,13 @@ static const struct tier tiers[TIERS] = {
     {"avx512", "AVX-512 F, BW, VL, DQ and VNNI", FEATURE_AVX512, fill_avx512},
 #else
     {"avx512", "AVX-512 F, BW, VL, DQ and VNNI", FEATURE_AVX512, NULL},
+#endif
+#if defined(KERNELS_HAVE_NEON)
+    {"neon", "ARM Advanced SIMD with dotprod", FEATURE_DOTPROD, fill_neon},
+    {"i8mm", "ARM Advanced SIMD with dotprod and i8mm", FEATURE_I8MM, fill_i8mm},
+#else
+    {"neon", "ARM Advanced SIMD with dotprod", FEATURE_DOTPROD, NULL},
+    {"i8mm", "ARM Advanced SIMD with dotprod and i8mm", FEATURE_I8MM, NULL},
 #endif
 };
 
@@ -156,7 +185,8 @@ int kernels_select(const char *isa, const struct kernels **out, struct leat_erro
                              isa, tiers[i].needs, best);
     char quoted[64];
     return error_set(e, LEAT_ERR_UNSUPPORTED,
-                     "no instruction set named '%s'; known are auto, scalar, avx2, avxvnni, avx512",
+                     "no instruction set named '%s'; known are auto, scalar, avx2, avxvnni, avx512, "
+                     "neon, i8mm",
                      error_quote(quoted, sizeof quoted, isa, strlen(isa)));
 }
 

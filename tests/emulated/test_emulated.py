@@ -1,5 +1,6 @@
 """The program on processors that are not here, by qemu's user mode: it must start on one without AVX, choose what that one has,
 and give the logits of this machine. Part of `make check-all`."""
+import json
 import os
 import shutil
 import struct
@@ -45,3 +46,48 @@ def error(got, want):
 def test_logits(cpu, isa, model, tmp_path):
     # 1e-6: the C library may take other exponentials on another processor; our own kernels may not.
     assert error(logits(tmp_path, model, cpu), logits(tmp_path, model, None, '--isa', isa)) < 1e-6
+
+
+DEFAULT_MODEL = os.path.join(os.environ.get('XDG_CACHE_HOME', os.path.expanduser('~/.cache')), 'leat', 'models', 'gemma-3-270m-Q4_K_M.gguf')
+
+
+@pytest.mark.skipif(not shutil.which('qemu-x86_64'), reason='no qemu-x86_64')
+def test_old_processor_runs_the_default_model():
+    if not os.path.exists(DEFAULT_MODEL):
+        pytest.skip('the default model is not here (tools/get-default-model)')
+    args = [LEAT, 'run', DEFAULT_MODEL, '-p', 'The river', '-n', '2', '--temp', '0', '--json']
+    out = [subprocess.run([*emulator, *args, *isa], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True, timeout=1200).stdout
+           for emulator, isa in ((['qemu-x86_64', '-cpu', 'Nehalem'], []), ([], ['--isa', 'scalar']))]
+    a, b = (json.loads(o)['tokens'] for o in out)
+    assert len(a) == 2 and a == b
+
+
+CROSS = {'x86_64': ('gcc', 'qemu-x86_64'), 'aarch64': ('aarch64-linux-gnu-gcc', 'qemu-aarch64')}
+
+
+@pytest.fixture(scope='module')
+def kernel_tests(tmp_path_factory):
+    """The kernel tests of an architecture, as programs that need no library."""
+    made = {}
+
+    def make(arch):
+        compiler, emulator = CROSS[arch]
+        if not shutil.which(compiler) or not shutil.which(emulator):
+            pytest.skip('no %s or %s' % (compiler, emulator))
+        if arch not in made:
+            made[arch] = str(tmp_path_factory.mktemp(arch))
+            subprocess.run(['sh', 'tests/unit/kernels/alone.sh', compiler, made[arch]], cwd=ROOT, check=True)
+        return made[arch], emulator
+    return make
+
+
+@pytest.mark.parametrize('arch, cpu, tiers', [
+    ('x86_64', 'Nehalem', 'scalar'), ('x86_64', 'Haswell', 'scalar avx2'), ('aarch64', 'cortex-a72', 'scalar'),
+    ('aarch64', 'neoverse-n1', 'scalar neon'), ('aarch64', 'max', 'scalar neon i8mm')])
+def test_kernels(arch, cpu, tiers, kernel_tests):
+    folder, emulator = kernel_tests(arch)
+    for name in ('test_formats', 'test_matmul'):
+        r = subprocess.run([emulator, '-cpu', cpu, os.path.join(folder, name)], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=900)
+        assert r.returncode == 0, r.stdout[-500:]
+        if name == 'test_formats':
+            assert r.stdout.splitlines()[0] == 'tiers: ' + tiers

@@ -27,6 +27,12 @@ x86_64*)
     compile matmul_avxvnni "$avx2 -mavxvnni"
     wide="-DKERNELS_HAVE_AVX2 -DKERNELS_HAVE_AVXVNNI -DKERNELS_HAVE_AVX512"
     ;;
+aarch64*)
+    compile matmul_neon "-march=armv8.2-a+dotprod"
+    $cc $flags -march=armv8.2-a+dotprod+i8mm -DKERNELS_I8MM -c "$src/matmul_neon.c" -o "$out/matmul_i8mm.o"
+    objects="$objects $out/matmul_i8mm.o"
+    wide="-DKERNELS_HAVE_NEON"
+    ;;
 esac
 for f in act_scalar format format_unpack half kernels_select matmul_scalar ops_scalar ops_attn_scalar; do
     compile $f "$wide"

@@ -218,7 +218,7 @@ static void test_select(void **state)
     }
     assert_int_equal(kernels_select("avx1024", &k, &e), LEAT_ERR_UNSUPPORTED);
     assert_true(strstr(e.message, "avx1024") != NULL && strstr(e.message, "scalar") != NULL);
-    if (n < 3) {
+    if (strcmp(best->isa, "avx512") != 0) {
         assert_int_equal(kernels_select("avx512", &k, &e), LEAT_ERR_UNSUPPORTED);
         assert_true(strstr(e.message, "VNNI") != NULL);
     }
@@ -226,6 +226,12 @@ static void test_select(void **state)
 
 int main(void)
 {
+#ifdef KERNELS_ALONE /* so that whoever emulates a processor sees that it had what was meant */
+    printf("tiers:");
+    for (int32_t i = 0; kernels_tier(i) != NULL; i++)
+        printf(" %s", kernels_tier(i)->isa);
+    printf("\n");
+#endif
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),          cmocka_unit_test(test_foreign),
         cmocka_unit_test(test_row_bytes),      cmocka_unit_test(test_half_to_float),

@@ -295,6 +295,50 @@ LEAT_API int leat_eval(struct leat_session *s, const int32_t *ids, int32_t n,
                                         int32_t width),
                        void *arg, struct leat_eval *out, struct leat_error *e);
 
+/* ---- measuring ---- */
+
+struct leat_limits { /* what the machine can do at most; a rate of 0 was not measured */
+    int32_t threads;
+    const char *isa;
+    double read_1_bytes_per_s; /* of memory far beyond the caches, by one thread */
+    double read_bytes_per_s;   /* by all threads */
+    double int8_macs_per_s;    /* multiply-adds on registers alone, by all threads, of int8_form */
+    double int8_1_macs_per_s;  /* by one thread */
+    double float_macs_per_s, float_1_macs_per_s;
+    const char *int8_form, *float_form; /* instructions; NULL = none was measured */
+};
+/* With the threads and kernels that params name (NULL = defaults). Takes about a second of those
+ * threads and, until it returns, up to 256 MiB that no engine's budget knows of: call it before
+ * leat_open. */
+LEAT_API int leat_measure_limits(const struct leat_params *params, struct leat_limits *out,
+                                 struct leat_error *e);
+
+struct leat_kernel_rate { /* the product of a matrix of weights with the activations of tokens */
+    const char *format, *isa;
+    int32_t threads, tokens, rows, cols;
+    double weight_bytes_per_s, macs_per_s;
+    int floats; /* 1: multiplies floats, so that float_macs_per_s is its limit */
+};
+/* formats: names separated by commas, NULL = all that run. Each with 1 token and 1 thread, and with
+ * 1, 4 and 512 tokens and all threads; the weights of 1 and 4 tokens lie far beyond the caches.
+ * on_rate returns 0 to go on, anything else ends the call as cancelled. Memory as with
+ * leat_measure_limits. */
+LEAT_API int leat_measure_kernels(const struct leat_params *params, const char *formats,
+                                  int (*on_rate)(void *arg, const struct leat_kernel_rate *r),
+                                  void *arg, struct leat_error *e);
+
+struct leat_work { /* what the pass of one token moves and multiplies, from the headers alone */
+    uint64_t dense_bytes;  /* matrices that every token multiplies, the head among them */
+    uint64_t expert_bytes; /* routed experts that are chosen for a token, of their mean size */
+    uint64_t row_bytes;    /* its row of the embedding table */
+    uint64_t kv_bytes;     /* keys and values it sees: position + 1, or a layer's window */
+    uint64_t matrix_macs;  /* multiply-adds of dense_bytes and expert_bytes, without the head */
+    uint64_t head_macs;
+    uint64_t attention_macs; /* with those keys and values */
+};
+LEAT_API void leat_engine_work(const struct leat_engine *g, int32_t position,
+                               struct leat_work *out);
+
 /* ---- inspection ---- */
 
 struct leat_report;

@@ -17,8 +17,11 @@ enum command_bit {
     CMD_TOKENIZE = 1 << 10,
     CMD_EVAL = 1 << 11,
     CMD_PARAMS = 1 << 12,
-    CMD_ALL = CMD_RUN | CMD_INSPECT | CMD_TOKENIZE | CMD_EVAL | CMD_PARAMS,
+    CMD_BENCH = 1 << 13,
+    CMD_ALL = CMD_RUN | CMD_INSPECT | CMD_TOKENIZE | CMD_EVAL | CMD_PARAMS | CMD_BENCH,
 };
+
+enum { BENCH_RUNS_MAX = 100 };
 
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
@@ -44,6 +47,7 @@ int run_command(struct options *o);
 int inspect_command(struct options *o);
 int tokenize_command(struct options *o);
 int eval_command(struct options *o);
+int bench_command(struct options *o);
 int params_command(struct options *o);
 
 /* ---- options.c ---- */

@@ -29,6 +29,11 @@ const struct command commands[] = {
      "likelihood of all tokens but "
      "the first. With --tokens no tokenizer is needed.",
      CMD_EVAL | LEAT_PARAM_ENGINE, 1, eval_command},
+    {"bench", "(MODEL | --kernels)", "rates, beside what the machine can do",
+     "Measures prompts and decoding of MODEL at several lengths and depths, or with --kernels the "
+     "products of every format, and says what share of the machine's own limits, measured at the "
+     "same time, that is. Token ids are made up: speed does not depend on what they say.",
+     CMD_BENCH | LEAT_PARAM_ENGINE, 1, bench_command},
     {"params", "", "the parameter table",
      "Prints every parameter: key, flag, bounds, default, help. With --json it is enough to draw a "
      "form from.",

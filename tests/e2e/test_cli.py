@@ -469,7 +469,7 @@ def test_params_table():
 def test_help_version_and_man_page():
     assert re.match(r'leat \d+\.\d+\.\d+$', leat('--version', check=0).stdout)
     text = leat('help', check=0).stdout
-    for c in ('run', 'inspect', 'tokenize', 'eval', 'params'):
+    for c in ('run', 'inspect', 'tokenize', 'eval', 'bench', 'params'):
         assert 'leat %s' % c in text
         usage = leat(c, '--help', check=0).stdout
         assert leat('help', c, check=0).stdout == usage and usage.startswith('usage: leat %s' % c)

@@ -1,0 +1,21 @@
+/* Threads, kernels and memory for measuring without an engine; for the files bench*.c only. */
+#ifndef API_BENCH_H
+#define API_BENCH_H
+
+#include "engine.h"
+#include "../base/team.h"
+
+struct bench_machine {
+    int32_t threads;
+    const struct kernels *kernels;
+    struct team *one, *all; /* of one thread, and of threads */
+    void *memory;           /* far beyond the caches; zeroed, not touched */
+    uint64_t bytes;
+};
+
+/* On failure everything is given back. */
+int bench_machine(const struct leat_params *params, struct bench_machine *out,
+                  struct leat_error *e);
+void bench_machine_close(struct bench_machine *m);
+
+#endif

@@ -1,0 +1,40 @@
+/* What leat bench measured, between the file that measures (cmd_bench.c) and the one that writes it
+ * (bench_print.c). One thread. */
+#ifndef CLI_BENCH_REPORT_H
+#define CLI_BENCH_REPORT_H
+
+#include "cli.h"
+
+#define BENCH_LIST 16   /* values of one list */
+#define BENCH_TESTS 512 /* BENCH_LIST * BENCH_LIST of each kind */
+
+enum bench_kind { BENCH_PROMPT, BENCH_DECODE };
+
+struct bench_test {
+    enum bench_kind kind;
+    int32_t tokens, depth;
+    int32_t runs;                        /* finished */
+    double rate[BENCH_RUNS_MAX];         /* tokens per second; ascending once all are done */
+    struct leat_work work;               /* of a decoded token, the mean over the run */
+    double macs;                         /* of a whole prompt */
+    uint64_t evaluated, read_bytes;      /* over all runs, from the engine's statistics */
+    uint64_t expert_hits, expert_misses;
+    double wait_s, elapsed_s;
+};
+
+struct bench_kernels {
+    struct leat_kernel_rate *rate;
+    int32_t n;
+};
+
+double bench_median(const struct bench_test *t);
+uint64_t bench_token_bytes(const struct leat_work *w); /* moved for one decoded token */
+
+void bench_print(const struct leat_engine *g, const struct leat_limits *l,
+                 const struct bench_test *tests, int32_t n);
+json_t *bench_json(const struct leat_engine *g, const struct leat_limits *l,
+                   const struct bench_test *tests, int32_t n);
+void bench_kernels_print(const struct leat_limits *l, const struct bench_kernels *k);
+json_t *bench_kernels_json(const struct leat_limits *l, const struct bench_kernels *k);
+
+#endif

@@ -308,8 +308,8 @@ struct leat_limits { /* what the machine can do at most; a rate of 0 was not mea
     const char *int8_form, *float_form; /* instructions; NULL = none was measured */
 };
 /* With the threads and kernels that params name (NULL = defaults). Takes about a second of those
- * threads and, until it returns, up to 256 MiB that no engine's budget knows of: call it before
- * leat_open. */
+ * threads and, until it returns, 256 MiB (eight times the largest cache, where that is more) that
+ * no engine's budget knows of: call it before leat_open. */
 LEAT_API int leat_measure_limits(const struct leat_params *params, struct leat_limits *out,
                                  struct leat_error *e);
 

@@ -8,6 +8,7 @@
 #include "../plan/probe_compute.h"
 
 #define PROBE_SECONDS 0.2
+#define BYTES_LEAST   (UINT64_C(32) << 20)
 
 int bench_machine(const struct leat_params *params, struct bench_machine *out, struct leat_error *e)
 {
@@ -26,7 +27,10 @@ int bench_machine(const struct leat_params *params, struct bench_machine *out, s
         code = team_open(1, &out->one, e);
     if (code == 0)
         code = team_open(out->threads, &out->all, e);
-    out->bytes = probe_buffer_bytes();
+    const uint64_t available = os_memory_available(NULL);
+    out->bytes = probe_memory_bytes(available == OS_UNKNOWN ? UINT64_MAX : available / 4);
+    out->beyond_caches = out->bytes > 0;
+    out->bytes = out->bytes > 0 ? out->bytes : BYTES_LEAST;
     if (code == 0 && !(out->memory = os_map(out->bytes, true)))
         code = error_set(e, LEAT_ERR_MEMORY,
                          "the system refused %llu bytes of memory to measure with",
@@ -47,29 +51,43 @@ void bench_machine_close(struct bench_machine *m)
     memset(m, 0, sizeof *m);
 }
 
+/* What was not measured stays 0. */
+static double rate_of(const struct compute_fact *f)
+{
+    return f->missing ? 0 : f->best_per_s;
+}
+
 int leat_measure_limits(const struct leat_params *params, struct leat_limits *out,
                         struct leat_error *e)
 {
     struct bench_machine m;
+    struct compute_fact f;
     memset(out, 0, sizeof *out);
     int code = bench_machine(params, &m, e);
     if (code < 0)
         return code;
     memset(m.memory, 1, m.bytes); /* pages of zeros would all be one */
-    const enum probe_form form = probe_form_of(m.kernels->isa);
+    const char *isa = m.kernels->isa;
     out->threads = m.threads;
-    out->isa = m.kernels->isa;
-    out->read_1_bytes_per_s = probe_read(m.one, m.memory, m.bytes, PROBE_SECONDS);
-    out->read_bytes_per_s = m.threads > 1 ? probe_read(m.all, m.memory, m.bytes, PROBE_SECONDS)
-                                          : out->read_1_bytes_per_s;
-    if (form != PROBE_NONE) {
-        out->int8_1_macs_per_s = probe_macs(m.one, form, PROBE_SECONDS / 2);
-        out->int8_macs_per_s = probe_macs(m.all, form, PROBE_SECONDS / 2);
-        out->float_1_macs_per_s = probe_macs(m.one, PROBE_FMA, PROBE_SECONDS / 2);
-        out->float_macs_per_s = probe_macs(m.all, PROBE_FMA, PROBE_SECONDS / 2);
+    out->isa = isa;
+    if (m.beyond_caches) {
+        probe_memory_read(m.memory, m.bytes, 1, PROBE_SECONDS, &f);
+        out->read_1_bytes_per_s = out->read_bytes_per_s = rate_of(&f);
     }
-    out->int8_form = out->int8_macs_per_s > 0 ? probe_form_name(form) : NULL;
-    out->float_form = out->float_macs_per_s > 0 ? probe_form_name(PROBE_FMA) : NULL;
+    if (m.beyond_caches && m.threads > 1) {
+        probe_memory_read(m.memory, m.bytes, m.threads, PROBE_SECONDS, &f);
+        out->read_bytes_per_s = rate_of(&f);
+    }
+    probe_multiply_add(isa, COMPUTE_INT8, 1, PROBE_SECONDS / 2, &f);
+    out->int8_1_macs_per_s = rate_of(&f);
+    probe_multiply_add(isa, COMPUTE_INT8, m.threads, PROBE_SECONDS / 2, &f);
+    out->int8_macs_per_s = rate_of(&f);
+    out->int8_form = f.source;
+    probe_multiply_add(isa, COMPUTE_F32, 1, PROBE_SECONDS / 2, &f);
+    out->float_1_macs_per_s = rate_of(&f);
+    probe_multiply_add(isa, COMPUTE_F32, m.threads, PROBE_SECONDS / 2, &f);
+    out->float_macs_per_s = rate_of(&f);
+    out->float_form = f.source;
     bench_machine_close(&m);
     return 0;
 }

@@ -11,6 +11,7 @@ struct bench_machine {
     struct team *one, *all; /* of one thread, and of threads */
     void *memory;           /* far beyond the caches; zeroed, not touched */
     uint64_t bytes;
+    bool beyond_caches; /* so many bytes measure memory and not caches */
 };
 
 /* On failure everything is given back. */

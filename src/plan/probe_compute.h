@@ -1,34 +1,38 @@
-/* What this processor and its memory can do at most: bytes read per second over a buffer far beyond
- * the caches, and multiply-adds per second of one chain of instructions on registers alone. Each
- * measure takes about the seconds it is given and keeps the best of its rounds, for other work on
- * the machine can only slow a round. Prints nothing. Starts threads of its own: from any thread,
- * one measure at a time. */
+/* What this machine reads from memory and computes at most, as facts: bytes per second with so many
+ * threads, multiply-adds per second of an instruction set on registers alone. Each probe runs for
+ * about the time it is given and says what it ran; what cannot be measured is missing, with the
+ * reason. Knows no model, and of the kernels only the names of their tiers; prints nothing.
+ * Thread rule: any thread, one probe at a time (two would measure each other). */
 #ifndef PLAN_PROBE_COMPUTE_H
 #define PLAN_PROBE_COMPUTE_H
 
 #include <stdint.h>
 
-#include "../base/team.h"
-
-enum probe_form {
-    PROBE_NONE,
-    PROBE_MADDUBS,  /* avx2: vpmaddubsw, vpmaddwd, vpaddd: 32 multiply-adds */
-    PROBE_VNNI_256, /* avxvnni: vpdpbusd, 32 */
-    PROBE_VNNI_512, /* avx512 with VNNI: vpdpbusd, 64 */
-    PROBE_FMA,      /* fused multiply-add of 8 floats */
+struct compute_fact {
+    /* Units per second. The best round is what the machine can do, the median what it did while
+     * others used it too. Only where missing is NULL. */
+    double best_per_s, median_per_s;
+    const char *unit;    /* "bytes", "multiply-adds" */
+    const char *source;  /* what was run: "vpdpbusd, 512 bit" */
+    const char *missing; /* why there is no figure; NULL = there is one */
+    int32_t threads, rounds;
+    double spent_s;
 };
 
-/* The int8 form of a tier of kernels ("avx2", ...); PROBE_NONE where there is none to compare with.
- * The tier must be one that this processor runs (kernels_select). */
-enum probe_form probe_form_of(const char *isa);
-const char *probe_form_name(enum probe_form f); /* NULL for PROBE_NONE */
+/* Bytes that a read probe wants to walk: far beyond every cache, at most `most`. 0 when so few would
+ * measure caches instead. */
+uint64_t probe_memory_bytes(uint64_t most);
+/* Reads memory[0, bytes) from end to end, the threads in turn a part each, again and again. All of it
+ * has been written to (untouched pages are all one page of zeros). */
+void probe_memory_read(const void *memory, uint64_t bytes, int32_t threads, double time_s,
+                       struct compute_fact *out);
 
-/* Bytes of a buffer that holds far more than the caches and little of what is available. */
-uint64_t probe_buffer_bytes(void);
-/* All threads of the team read their parts of bytes at p (64-byte aligned) over and over; gives
- * bytes per second of all together. */
-double probe_read(struct team *t, const void *p, uint64_t bytes, double seconds);
-/* Multiply-adds per second of all threads together; 0 where the form is not to be had. */
-double probe_macs(struct team *t, enum probe_form f, double seconds);
+enum compute_kind {
+    COMPUTE_INT8, /* products of bytes, summed to int32: the multiply-add-horizontal form */
+    COMPUTE_F32,  /* fused where the tier has it */
+};
+/* isa: the name of a tier of kernels. */
+void probe_multiply_add(const char *isa, enum compute_kind kind, int32_t threads, double time_s,
+                        struct compute_fact *out);
 
 #endif

@@ -47,7 +47,11 @@ static const struct param engine_params[] = {
      .label = "Instruction set",
      .group = "Compute",
      .help = "Which kernels compute; auto: the best this processor has.",
-     .choices = "auto scalar avx2 avxvnni avx512 neon i8mm",
+#if defined(__aarch64__)
+     .choices = "auto scalar neon i8mm",
+#else
+     .choices = "auto scalar avx2 avxvnni avx512",
+#endif
      .type = PARAM_CHOICE,
      .level = PARAM_ADVANCED,
      .scope = PARAM_SESSION,

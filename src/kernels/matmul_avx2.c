@@ -357,19 +357,20 @@ X8_INLINE void walk_rows(enum format f, const struct panel_call *c, size_t block
     struct work *work = c->work;
     const uint8_t *w = (const uint8_t *)c->m->w + c->at;
     size_t stride = c->m->y_stride;
-    for (int32_t row = c->row_begin; row < c->row_end; row += 8) {
-        int32_t n = c->row_end - row < 8 ? c->row_end - row : 8;
+    struct x8_group g;
+    for (int32_t row = c->row_begin; row < c->row_end; row += g.n) {
+        g = x8_group(row, c->row_end, c->m->rows, c->m->row_bytes);
         float *y = c->m->y + (size_t)c->token * stride + (size_t)row;
         struct x8_rows r;
-        x8_start(&r, w, c->m->row_bytes, c->p->cols == c->m->cols, row, n, c->row_end);
+        x8_start(&r, w, c->m->row_bytes, c->p->cols == c->m->cols, &g, c->row_end);
         __m256 in_registers[PANEL_FEW], *acc = few ? in_registers : work->acc;
         for (int32_t t = 0; t < tokens; t++)
             acc[t] = c->first || t >= c->p->valid ? _mm256_setzero_ps()
-                                                  : x8_read(y + (size_t)t * stride, n);
+                                                  : x8_read(y + (size_t)t * stride, &g);
         walk_blocks(f, &r, c->p, tokens, few, block_bytes, is32, work, acc);
         for (int32_t t = 0; t < tokens; t++)
             if (t < c->p->valid)
-                x8_write(y + (size_t)t * stride, acc[t], n);
+                x8_write(y + (size_t)t * stride, acc[t], &g);
     }
 }
 

@@ -177,19 +177,22 @@ X8_INLINE void rows_many(enum format f, const struct panel_call *c, size_t block
     const uint8_t *w = (const uint8_t *)c->m->w + c->at;
     size_t stride = c->m->y_stride;
     int32_t tokens = c->p->tokens;
-    for (int32_t row = c->row_begin; row < c->row_end; row += 16) {
-        int32_t n = c->row_end - row < 16 ? c->row_end - row : 16, n0 = n < 8 ? n : 8;
-        float *y = c->m->y + (size_t)c->token * stride + (size_t)row;
+    struct x8_group g[2];
+    for (int32_t row = c->row_begin; row < c->row_end; row += g[0].n + g[1].n) {
         struct x16_rows r;
         bool whole = c->p->cols == c->m->cols;
-        x8_start(&r.half[0], w, c->m->row_bytes, whole, row, n0, c->row_end);
-        /* Past the last row the second half repeats the first; what it computes is not kept. */
-        x8_start(&r.half[1], w, c->m->row_bytes, whole, n > 8 ? row + 8 : row, n > 8 ? n - 8 : n0,
-                 c->row_end);
-        __mmask16 keep = (__mmask16)((1u << n) - 1);
+        g[0] = x8_group(row, c->row_end, c->m->rows, c->m->row_bytes);
+        g[1] = g[0]; /* where no row is left the second half repeats the first and keeps nothing */
+        g[1].n = 0;
+        if (row + g[0].n < c->row_end)
+            g[1] = x8_group(row + g[0].n, c->row_end, c->m->rows, c->m->row_bytes);
+        x8_start(&r.half[0], w, c->m->row_bytes, whole, &g[0], c->row_end);
+        x8_start(&r.half[1], w, c->m->row_bytes, whole, &g[1], c->row_end);
+        float *y = c->m->y + (size_t)c->token * stride + (size_t)row;
         for (int32_t t = 0; t < tokens; t++)
             work->acc[t] = c->first ? _mm512_setzero_ps()
-                                    : _mm512_maskz_loadu_ps(keep, y + (size_t)t * stride);
+                                    : join_ps(x8_read(y + (size_t)t * stride, &g[0]),
+                                              x8_read(y + (size_t)t * stride + g[0].n, &g[1]));
         int32_t blocks = c->p->cols / (is32 ? 32 : 256);
         for (int32_t b = 0; b < blocks; b++) {
             x8_prefetch(&r.half[1], 8 * block_bytes, 0, 1);
@@ -200,8 +203,11 @@ X8_INLINE void rows_many(enum format f, const struct panel_call *c, size_t block
             x8_advance(&r.half[0], block_bytes);
             x8_advance(&r.half[1], block_bytes);
         }
-        for (int32_t t = 0; t < tokens; t++)
-            _mm512_mask_storeu_ps(y + (size_t)t * stride, keep, work->acc[t]);
+        for (int32_t t = 0; t < tokens; t++) {
+            float *at = y + (size_t)t * stride;
+            x8_write(at, _mm512_castps512_ps256(work->acc[t]), &g[0]);
+            x8_write(at + g[0].n, _mm512_extractf32x8_ps(work->acc[t], 1), &g[1]);
+        }
     }
 }
 

@@ -134,13 +134,14 @@ X8_INLINE void rows_many(enum format f, const struct panel_call *c, size_t block
     const uint8_t *w = (const uint8_t *)c->m->w + c->at;
     size_t stride = c->m->y_stride;
     int32_t tokens = c->p->tokens;
-    for (int32_t row = c->row_begin; row < c->row_end; row += 8) {
-        int32_t n = c->row_end - row < 8 ? c->row_end - row : 8;
+    struct x8_group g;
+    for (int32_t row = c->row_begin; row < c->row_end; row += g.n) {
+        g = x8_group(row, c->row_end, c->m->rows, c->m->row_bytes);
         float *y = c->m->y + (size_t)c->token * stride + (size_t)row;
         struct x8_rows r;
-        x8_start(&r, w, c->m->row_bytes, c->p->cols == c->m->cols, row, n, c->row_end);
+        x8_start(&r, w, c->m->row_bytes, c->p->cols == c->m->cols, &g, c->row_end);
         for (int32_t t = 0; t < tokens; t++)
-            work->acc[t] = c->first ? _mm256_setzero_ps() : x8_read(y + (size_t)t * stride, n);
+            work->acc[t] = c->first ? _mm256_setzero_ps() : x8_read(y + (size_t)t * stride, &g);
         for (int32_t b = 0; b < c->p->cols / (is32 ? 32 : 256); b++, x8_advance(&r, block_bytes)) {
             if (is32) {
                 x8_prefetch(&r, 8 * block_bytes, 0, 1);
@@ -150,7 +151,7 @@ X8_INLINE void rows_many(enum format f, const struct panel_call *c, size_t block
             }
         }
         for (int32_t t = 0; t < tokens; t++)
-            x8_write(y + (size_t)t * stride, work->acc[t], n);
+            x8_write(y + (size_t)t * stride, work->acc[t], &g);
     }
 }
 

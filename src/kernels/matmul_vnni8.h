@@ -62,9 +62,50 @@ X8_INLINE __m256i dot8(__m256i sum, const __m256i *w, const int8_t *x, int n)
 
 /* ---- few tokens, eight rows ---- */
 
+/* sum + products of four words of each row in each lane with the 16 activations of x there */
+X8_INLINE __m256i dot_lanes(__m256i sum, const __m256i w[4], __m256i x)
+{
+    sum = VNNI_BYTES(sum, w[0], _mm256_shuffle_epi32(x, 0x00));
+    sum = VNNI_BYTES(sum, w[1], _mm256_shuffle_epi32(x, 0x55));
+    sum = VNNI_BYTES(sum, w[2], _mm256_shuffle_epi32(x, 0xaa));
+    return VNNI_BYTES(sum, w[3], _mm256_shuffle_epi32(x, 0xff));
+}
+
+X8_INLINE __m256i load_x(const int8_t *x)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)x);
+}
+
+/* Q8_0 */
+X8_INLINE void block_few_q8(const struct x8_rows *r, const struct panel *p, int32_t b,
+                            const int tokens, __m256 *acc)
+{
+    struct x8_lanes w;
+    x8_load_lanes(r, 2, &w);
+    for (int k = 0; k < 4; k++) {
+        w.low[k] = _mm256_xor_si256(w.low[k], _mm256_set1_epi8((char)0x80));
+        w.high[k] = _mm256_xor_si256(w.high[k], _mm256_set1_epi8((char)0x80));
+    }
+    __m256 d = x8_halves(r, 0);
+#pragma GCC unroll 4
+    for (int t = 0; t < tokens; t++) {
+        size_t at = (size_t)b * (size_t)tokens + (size_t)t;
+        __m256i x = load_x(p->x + 32 * at);
+        __m256i dot = x8_join(dot_lanes(_mm256_setzero_si256(), w.low, x),
+                              dot_lanes(_mm256_setzero_si256(), w.high, x));
+        dot = _mm256_add_epi32(dot, _mm256_set1_epi32(load_int((const char *)p->sums + 4 * at)));
+        __m256 v = _mm256_mul_ps(d, _mm256_cvtepi32_ps(dot));
+        acc[t] = _mm256_add_ps(acc[t], _mm256_mul_ps(_mm256_set1_ps(p->scale[at]), v));
+    }
+}
+
 X8_INLINE void block32_few(enum format f, const struct x8_rows *r, const struct panel *p, int32_t b,
                            const int tokens, __m256 *acc)
 {
+    if (f == FORMAT_Q8_0) {
+        block_few_q8(r, p, b, tokens, acc);
+        return;
+    }
     struct x8_block32 w;
     unpack32(f, r, &w);
 #pragma GCC unroll 4
@@ -188,27 +229,31 @@ X8_INLINE void rows_few(enum format f, const struct panel_call *c, size_t block_
 {
     const uint8_t *w = (const uint8_t *)c->m->w + c->at;
     size_t stride = c->m->y_stride;
-    for (int32_t row = c->row_begin; row < c->row_end; row += 8) {
-        int32_t n = c->row_end - row < 8 ? c->row_end - row : 8;
+    const struct panel p = *c->p;
+    struct x8_group g;
+    if (p.cols == c->m->cols)
+        x8_first(w, c->m->row_bytes, c->row_begin, c->row_end);
+    for (int32_t row = c->row_begin; row < c->row_end; row += g.n) {
+        g = x8_group(row, c->row_end, c->m->rows, c->m->row_bytes);
         float *y = c->m->y + (size_t)c->token * stride + (size_t)row;
         struct x8_rows r;
-        x8_start(&r, w, c->m->row_bytes, c->p->cols == c->m->cols, row, n, c->row_end);
+        x8_start(&r, w, c->m->row_bytes, p.cols == c->m->cols, &g, c->row_end);
         __m256 acc[PANEL_FEW];
         for (int t = 0; t < tokens; t++)
-            acc[t] = c->first || t >= c->p->valid ? _mm256_setzero_ps()
-                                                  : x8_read(y + (size_t)t * stride, n);
+            acc[t] = c->first || t >= p.valid ? _mm256_setzero_ps()
+                                                  : x8_read(y + (size_t)t * stride, &g);
         if (is32) {
-            for (int32_t b = 0; b < c->p->cols / 32; b++, x8_advance(&r, block_bytes)) {
+            for (int32_t b = 0; b < p.cols / 32; b++, x8_advance(&r, block_bytes)) {
                 x8_prefetch(&r, 8 * block_bytes, 0, 1);
-                block32_few(f, &r, c->p, b, tokens, acc);
+                block32_few(f, &r, &p, b, tokens, acc);
             }
         } else {
-            for (int32_t s = 0; s < c->p->cols / 256; s++, x8_advance(&r, block_bytes))
-                superblock_few(f, &r, c->p, s, tokens, block_bytes, acc);
+            for (int32_t s = 0; s < p.cols / 256; s++, x8_advance(&r, block_bytes))
+                superblock_few(f, &r, &p, s, tokens, block_bytes, acc);
         }
         for (int t = 0; t < tokens; t++)
-            if (t < c->p->valid)
-                x8_write(y + (size_t)t * stride, acc[t], n);
+            if (t < p.valid)
+                x8_write(y + (size_t)t * stride, acc[t], &g);
     }
 }
 

@@ -14,80 +14,146 @@
 
 #define X8_INLINE static inline __attribute__((always_inline))
 
-/* Addresses of the eight rows' current block; rows past the last one repeat it. */
+/* Addresses of the eight rows' current block. They lie evenly, and few registers say where: one
+ * pointer for each would leave none for anything else. */
 struct x8_rows {
-    const uint8_t *row[8];
+    const uint8_t *row0, *row3;
+    size_t step, step3;   /* bytes to the next row, and to the third */
     const uint8_t *ahead; /* what is wanted soon: the rows after these, walked once meanwhile */
-    bool near;            /* little enough for the first-level cache */
+    const uint8_t *far;   /* and what is wanted later */
+    bool near;            /* the rows after these are little enough for the first-level cache */
     uint64_t apart;       /* 0, or the panel holds part of the columns: bytes to the rows after */
 };
 
-/* Largest run of bytes fetched ahead into the first-level cache. Measured, docs/kernels.md: with
- * 32 KiB of cache 13 KiB gain from it, 17 KiB lose what they push out. */
-enum { X8_NEAR_BYTES = 15 << 10 };
+X8_INLINE const uint8_t *x8_row(const struct x8_rows *r, int i)
+{
+    const uint8_t *from = i < 3 || i == 7 ? r->row0 : r->row3;
+    switch (i) {
+    case 0:
+    case 3:
+        return from;
+    case 1:
+    case 4:
+        return from + r->step;
+    case 2:
+    case 5:
+        return from + 2 * r->step;
+    case 6:
+        return from + r->step3;
+    default:
+        return r->row3 + 4 * r->step;
+    }
+}
 
-/* Asks for the part'th of parts shares of the next n bytes of ahead; spread out, because a burst
- * waits for the processor's few outstanding misses. Eight rows are more streams than its own
- * prefetching follows. */
+/* Fetching ahead, measured (docs/kernels.md). Rows that lie behind each other are asked for from end
+ * to end, a constant distance past the eight at work, into the second-level cache; where eight rows
+ * are short, those after them into the first-level one besides. */
+enum { X8_NEAR_BYTES = 15 << 10, X8_FAR_BYTES = 16 << 10, X8_FAR_NEAR_BYTES = 24 << 10 };
+
+/* Asks for the part'th of parts shares of the next n bytes; spread out, because a burst waits for
+ * the processor's few outstanding misses. Eight rows are more streams than its own prefetching
+ * follows. */
 X8_INLINE void x8_prefetch(const struct x8_rows *r, size_t n, size_t part, size_t parts)
 {
     size_t lines = (n + 63) / 64;
     if (r->apart != 0) { /* runs of less than a row: each row's own */
         for (size_t i = 8 * part / parts; i < 8 * (part + 1) / parts; i++)
             for (size_t b = 0; b < n / 8; b += 64)
-                _mm_prefetch((const char *)r->row[i] + r->apart + b, _MM_HINT_T1);
-    } else if (r->near) {
-#pragma GCC unroll 32
-        for (size_t i = lines * part / parts; i < lines * (part + 1) / parts; i++)
-            _mm_prefetch((const char *)r->ahead + 64 * i, _MM_HINT_T0);
+                _mm_prefetch((const char *)x8_row(r, (int)i) + r->apart + b, _MM_HINT_T1);
     } else {
+        if (r->near)
+#pragma GCC unroll 32
+            for (size_t i = lines * part / parts; i < lines * (part + 1) / parts; i++)
+                _mm_prefetch((const char *)r->ahead + 64 * i, _MM_HINT_T0);
 #pragma GCC unroll 32
         for (size_t i = lines * part / parts; i < lines * (part + 1) / parts; i++)
-            _mm_prefetch((const char *)r->ahead + 64 * i, _MM_HINT_T1);
+            _mm_prefetch((const char *)r->far + 64 * i, _MM_HINT_T1);
     }
-    __asm__ volatile("" ::: "memory"); /* the compiler would gather the shares again */
+    if (parts > 1)
+        __asm__ volatile("" ::: "memory"); /* the compiler would gather the shares again */
 }
 
-/* Rows row .. row + n - 1 (n <= 8) of w at a byte of theirs, with the group after them in ahead if
- * there is one before row end. whole: the panel holds all columns. */
-X8_INLINE void x8_start(struct x8_rows *r, const uint8_t *w, uint64_t row_bytes, bool whole,
-                        int32_t row, int32_t n, int32_t end)
+/* Which eight rows of a product serve rows row .. row + n - 1 of a call: those, or the last eight there
+ * are, of which lanes skip .. skip + n - 1 are kept. Of a product with fewer rows, one at a time. */
+struct x8_group {
+    int32_t first, skip, n;
+    size_t step;
+};
+
+X8_INLINE struct x8_group x8_group(int32_t row, int32_t end, int32_t rows, uint64_t row_bytes)
 {
-    const uint8_t *first = w + (size_t)row * row_bytes;
-    for (int32_t i = 0; i < 8; i++)
-        r->row[i] = first + (size_t)(i < n ? i : n - 1) * row_bytes;
-    r->ahead = first + (row + 8 < end ? 8 * row_bytes : 0);
-    r->near = 8 * row_bytes <= X8_NEAR_BYTES;
-    r->apart = whole ? 0 : 8 * row_bytes;
+    if (rows < 8)
+        return (struct x8_group){row, 0, 1, 0};
+    struct x8_group g = {row < rows - 8 ? row : rows - 8, 0, end - row < 8 ? end - row : 8,
+                         row_bytes};
+    g.skip = row - g.first;
+    g.n = g.n < 8 - g.skip ? g.n : 8 - g.skip;
+    return g;
 }
 
-/* n <= 8 floats; lanes past n are 0 and are not written. */
-X8_INLINE __m256 x8_read(const float *y, int32_t n)
+/* Bytes from the eight rows after a group to what is asked for meanwhile. */
+X8_INLINE size_t x8_distance(uint64_t row_bytes)
+{
+    return 8 * row_bytes <= X8_NEAR_BYTES ? X8_FAR_NEAR_BYTES : X8_FAR_BYTES;
+}
+
+/* At the start of a call nothing was asked for yet. */
+X8_INLINE void x8_first(const uint8_t *w, uint64_t row_bytes, int32_t row, int32_t end)
+{
+    size_t n = 8 * row_bytes + x8_distance(row_bytes), all = (size_t)(end - row) * row_bytes;
+    const char *at = (const char *)w + (size_t)row * row_bytes;
+    n = n < all ? n : all;
+    for (size_t i = 0; i < n; i += 64)
+        _mm_prefetch(at + i, _MM_HINT_T1);
+}
+
+/* The group at a byte of its rows. whole: the panel holds all columns. end: of the call's rows. */
+X8_INLINE void x8_start(struct x8_rows *r, const uint8_t *w, uint64_t row_bytes, bool whole,
+                        const struct x8_group *g, int32_t end)
+{
+    size_t eight = 8 * row_bytes, left = (size_t)(end - g->first) * row_bytes;
+    r->row0 = w + (size_t)g->first * row_bytes;
+    r->step = g->step;
+    r->step3 = 3 * g->step;
+    r->row3 = r->row0 + r->step3;
+    /* Past the end another thread is at work: nothing new is asked for. */
+    size_t distance = eight + x8_distance(row_bytes);
+    r->ahead = r->row0 + (eight < left ? eight : 0);
+    r->far = r->row0 + (distance < left ? distance : 0);
+    r->near = eight <= X8_NEAR_BYTES;
+    r->apart = whole ? 0 : eight;
+}
+
+/* The group's floats, y being that of its first row kept; lanes not kept are 0 and are not written. */
+X8_INLINE __m256 x8_read(const float *y, const struct x8_group *g)
 {
     float lanes[8] = {0};
-    if (n == 8)
+    if (g->n == 8)
         return _mm256_loadu_ps(y);
-    memcpy(lanes, y, (size_t)n * sizeof *lanes);
+    memcpy(lanes + g->skip, y, (size_t)g->n * sizeof *lanes);
     return _mm256_loadu_ps(lanes);
 }
 
-X8_INLINE void x8_write(float *y, __m256 v, int32_t n)
+X8_INLINE void x8_write(float *y, __m256 v, const struct x8_group *g)
 {
     float lanes[8];
-    if (n == 8) {
+    if (g->n == 8) {
         _mm256_storeu_ps(y, v);
         return;
     }
     _mm256_storeu_ps(lanes, v);
-    memcpy(y, lanes, (size_t)n * sizeof *lanes);
+    memcpy(y, lanes + g->skip, (size_t)g->n * sizeof *lanes);
 }
 
-/* On to the next block. */
+/* On to the next block. The compiler is not to know how the addresses relate to those before, else
+ * it keeps eight of them. */
 X8_INLINE void x8_advance(struct x8_rows *r, size_t block_bytes)
 {
-    for (int i = 0; i < 8; i++)
-        r->row[i] += block_bytes;
+    r->row0 += block_bytes;
+    r->row3 += block_bytes;
+    __asm__("" : "+r"(r->row0), "+r"(r->row3));
     r->ahead += 8 * block_bytes;
+    r->far += 8 * block_bytes;
 }
 
 X8_INLINE __m256i x8_load2(const uint8_t *low, const uint8_t *high)
@@ -100,10 +166,10 @@ X8_INLINE __m256i x8_load2(const uint8_t *low, const uint8_t *high)
 /* 16 bytes at off of each row, as four vectors of words. */
 X8_INLINE void x8_load(const struct x8_rows *r, size_t off, __m256i out[4])
 {
-    __m256i a = x8_load2(r->row[0] + off, r->row[4] + off);
-    __m256i b = x8_load2(r->row[1] + off, r->row[5] + off);
-    __m256i c = x8_load2(r->row[2] + off, r->row[6] + off);
-    __m256i d = x8_load2(r->row[3] + off, r->row[7] + off);
+    __m256i a = x8_load2(x8_row(r, 0) + off, x8_row(r, 4) + off);
+    __m256i b = x8_load2(x8_row(r, 1) + off, x8_row(r, 5) + off);
+    __m256i c = x8_load2(x8_row(r, 2) + off, x8_row(r, 6) + off);
+    __m256i d = x8_load2(x8_row(r, 3) + off, x8_row(r, 7) + off);
     __m256i ab = _mm256_unpacklo_epi32(a, b), cd = _mm256_unpacklo_epi32(c, d);
     out[0] = _mm256_unpacklo_epi64(ab, cd);
     out[1] = _mm256_unpackhi_epi64(ab, cd);
@@ -111,6 +177,59 @@ X8_INLINE void x8_load(const struct x8_rows *r, size_t off, __m256i out[4])
     cd = _mm256_unpackhi_epi32(c, d);
     out[2] = _mm256_unpacklo_epi64(ab, cd);
     out[3] = _mm256_unpackhi_epi64(ab, cd);
+}
+
+/* 32 bytes at off of each row, for few tokens: words of rows 0 to 3 in low, of rows 4 to 7 in high;
+ * low[k] and high[k] hold word k of the first 16 bytes in their low lane and of the last in the high
+ * one. Half the loads of x8_load, which brings word k of all eight rows together. */
+struct x8_lanes {
+    __m256i low[4], high[4];
+};
+
+X8_INLINE void x8_turn(const __m256i in[4], __m256i out[4])
+{
+    __m256i ab = _mm256_unpacklo_epi32(in[0], in[1]), cd = _mm256_unpacklo_epi32(in[2], in[3]);
+    out[0] = _mm256_unpacklo_epi64(ab, cd);
+    out[1] = _mm256_unpackhi_epi64(ab, cd);
+    ab = _mm256_unpackhi_epi32(in[0], in[1]);
+    cd = _mm256_unpackhi_epi32(in[2], in[3]);
+    out[2] = _mm256_unpacklo_epi64(ab, cd);
+    out[3] = _mm256_unpackhi_epi64(ab, cd);
+}
+
+X8_INLINE void x8_load_lanes(const struct x8_rows *r, size_t off, struct x8_lanes *out)
+{
+    __m256i in[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        in[i] = _mm256_loadu_si256((const __m256i *)(const void *)(x8_row(r, i) + off));
+        __asm__("" : "+x"(in[i])); /* else some compilers load it again where it is used again */
+    }
+    x8_turn(in, out->low);
+    x8_turn(in + 4, out->high);
+}
+
+/* Both lanes of sums of rows 0 to 3 and of rows 4 to 7 added: eight rows. */
+X8_INLINE __m256i x8_join(__m256i low, __m256i high)
+{
+    __m256i straight = _mm256_blend_epi32(low, high, 0xf0);
+    return _mm256_add_epi32(straight, _mm256_permute2x128_si256(low, high, 0x21));
+}
+
+/* Words at off of the eight rows, of which the low halves are 16-bit floats, as f32. */
+X8_INLINE __m256 x8_halves(const struct x8_rows *r, size_t off)
+{
+    __m128i w[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        int32_t word;
+        memcpy(&word, x8_row(r, i) + off, sizeof word);
+        w[i] = _mm_cvtsi32_si128(word);
+    }
+    __m128i ab = _mm_unpacklo_epi16(w[0], w[1]), cd = _mm_unpacklo_epi16(w[2], w[3]);
+    __m128i ef = _mm_unpacklo_epi16(w[4], w[5]), gh = _mm_unpacklo_epi16(w[6], w[7]);
+    __m128i abcd = _mm_unpacklo_epi32(ab, cd), efgh = _mm_unpacklo_epi32(ef, gh);
+    return _mm256_cvtph_ps(_mm_unpacklo_epi64(abcd, efgh));
 }
 
 /* The low half of each word, a 16-bit float, as f32. */

@@ -188,80 +188,86 @@ X8_INLINE __m256i group_scale(enum format f, const struct x8_scales256 *h, int g
 
 enum { SUM_BYTES_K = 16, SUM_BYTES_Q6_K = 32 };
 
-/* IQ4_XS: a group lies together, so it is unpacked as a whole. */
-X8_INLINE void groups_few_iq4(const struct x8_rows *r, const int8_t *x, const int tokens,
-                              size_t block_bytes, const struct x8_scales256 *h, __m256i *sum)
+/* Sum of the products of four words of each row in each lane with the 16 activations of x there, as
+ * int16: levels that let eight of them fit. */
+X8_INLINE __m256i lanes_products(const __m256i w[4], __m256i x)
 {
-#pragma GCC unroll 8
-    for (int g = 0; g < 8; g++) {
-        __m256i w[8], scale = group_scale(FORMAT_IQ4_XS, h, g, 0);
-        x8_prefetch(r, 8 * block_bytes, (size_t)g, 8);
-        x8_group_iq4(r, (size_t)(8 + 16 * g), w);
-#pragma GCC unroll 4
-        for (int t = 0; t < tokens; t++)
-            sum[t] = _mm256_add_epi32(
-                sum[t], dot32(FORMAT_IQ4_XS, w, x + 32 * (g * tokens + t), scale, scale));
-    }
+    __m256i a = _mm256_add_epi16(_mm256_maddubs_epi16(w[0], _mm256_shuffle_epi32(x, 0x00)),
+                                 _mm256_maddubs_epi16(w[1], _mm256_shuffle_epi32(x, 0x55)));
+    __m256i b = _mm256_add_epi16(_mm256_maddubs_epi16(w[2], _mm256_shuffle_epi32(x, 0xaa)),
+                                 _mm256_maddubs_epi16(w[3], _mm256_shuffle_epi32(x, 0xff)));
+    return _mm256_add_epi16(a, b);
 }
 
-/* Few tokens: levels go from the block through registers into the sums. */
-X8_INLINE void superblock_few(enum format f, const struct x8_rows *r, const struct panel *p,
-                              int32_t s, const int tokens, size_t block_bytes, __m256 *acc)
+/* sum + scale * products of signed levels; scale in pairs of int16 */
+X8_INLINE __m256i lanes_signed(__m256i sum, const __m256i w[4], __m256i x, __m256i scale)
 {
-    const int groups = f == FORMAT_Q6_K ? 4 : 2, quarters = f == FORMAT_IQ4_XS ? 0 : 8 / groups;
-    const int8_t *x = p->x + (size_t)s * (size_t)tokens * 256;
-    struct x8_scales256 h;
-    x8_scales256(f, r, &h);
-    __m256i high[2][4], sum[PANEL_FEW], factors[8];
-    x8_high256(f, r, 0, high[0]);
-    x8_high256(f, r, 1, high[1]);
-#pragma GCC unroll 4
-    for (int t = 0; t < tokens; t++)
-        sum[t] = _mm256_setzero_si256();
-    if (f == FORMAT_IQ4_XS)
-        groups_few_iq4(r, x, tokens, block_bytes, &h, sum);
-#pragma GCC unroll 4
-    for (int quarter = 0; quarter < quarters; quarter++) {
-        __m256i first
-            [2][PANEL_FEW]; /* Q4_K: the first half's products, which fit int16 with the second's */
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; half++) {
-            __m256i w[4][4];
-            x8_levels256(f, r, quarter, half, high[half], w);
-#pragma GCC unroll 4
-            for (int g = 0; g < groups; g++) {
-                int group = groups * quarter + g;
-                __m256i scale = group_scale(f, &h, group, half);
-                x8_prefetch(r, 8 * block_bytes, (size_t)(groups * (2 * quarter + half) + g), 16);
-#pragma GCC unroll 4
-                for (int t = 0; t < tokens; t++) {
-                    const int8_t *xg = x + 32 * (group * tokens + t) + 16 * half;
-                    __m256i d;
-                    if (f == FORMAT_Q6_K) {
-                        d = _mm256_add_epi32(_mm256_madd_epi16(products2(w[g], xg), scale),
-                                             _mm256_madd_epi16(products2(w[g] + 2, xg + 8), scale));
-                    } else if (f == FORMAT_Q5_K) {
-                        d = _mm256_madd_epi16(products4(w[g], xg), scale);
-                    } else if (half == 0) {
-                        first[g][t] = products4(w[g], xg);
-                        continue;
-                    } else {
-                        d = _mm256_add_epi16(first[g][t], products4(w[g], xg));
-                        d = _mm256_madd_epi16(d, scale);
-                    }
-                    sum[t] = _mm256_add_epi32(sum[t], d);
-                }
-            }
-        }
+    __m256i spread[4] = {_mm256_shuffle_epi32(x, 0x00), _mm256_shuffle_epi32(x, 0x55),
+                         _mm256_shuffle_epi32(x, 0xaa), _mm256_shuffle_epi32(x, 0xff)};
+    for (int k = 0; k < 4; k++) {
+        __m256i pair = _mm256_maddubs_epi16(_mm256_abs_epi8(w[k]),
+                                            _mm256_sign_epi8(spread[k], w[k]));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pair, scale));
     }
-    min_factors(f, &h, factors);
+    return sum;
+}
+
+X8_INLINE __m256i lanes_q8(const struct x8_lanes *w, __m256i x, const struct panel *p, size_t at)
+{
+    (void)p;
+    (void)at;
+    __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi16(1);
+    return x8_join(lanes_signed(zero, w->low, x, one), lanes_signed(zero, w->high, x, one));
+}
+
+/* Offsets come off at the end. */
+X8_INLINE __m256i lanes_start(enum format f, const struct panel *p, int32_t s, const int tokens,
+                              int t, int g)
+{
+    (void)f, (void)p, (void)s, (void)tokens, (void)t, (void)g;
+    return _mm256_setzero_si256();
+}
+
+X8_INLINE __m256i lanes_add(enum format f, __m256i sum, __m256i start, const __m256i w[4],
+                            __m256i x, __m256i scale)
+{
+    (void)start;
+    if (f != FORMAT_Q6_K)
+        return _mm256_add_epi32(sum, _mm256_madd_epi16(lanes_products(w, x), scale));
+    __m256i a = _mm256_add_epi16(_mm256_maddubs_epi16(w[0], _mm256_shuffle_epi32(x, 0x00)),
+                                 _mm256_maddubs_epi16(w[1], _mm256_shuffle_epi32(x, 0x55)));
+    __m256i b = _mm256_add_epi16(_mm256_maddubs_epi16(w[2], _mm256_shuffle_epi32(x, 0xaa)),
+                                 _mm256_maddubs_epi16(w[3], _mm256_shuffle_epi32(x, 0xff)));
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, scale));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(b, scale));
+}
+
+X8_INLINE __m256i lanes_add2(__m256i sum, __m256i start, const __m256i raw[4], const __m256i x[2],
+                             __m256i scale)
+{
+    (void)start;
+    __m256i low[4], high[4];
+    for (int k = 0; k < 4; k++) {
+        low[k] = x8_level_iq4(x8_low(raw[k]));
+        high[k] = x8_level_iq4(x8_high(raw[k]));
+    }
+    return lanes_signed(lanes_signed(sum, low, x[0], scale), high, x[1], scale);
+}
+
+X8_INLINE void few_end(enum format f, const struct panel *p, const struct x8_scales256 *h,
+                       int32_t s, const int tokens, const __m256i *sum, __m256 *acc)
+{
+    __m256i factors[8];
+    min_factors(f, h, factors);
     size_t sum_bytes = f == FORMAT_Q6_K ? SUM_BYTES_Q6_K : SUM_BYTES_K;
     const char *sums = (const char *)p->sums + (size_t)s * (size_t)tokens * sum_bytes;
 #pragma GCC unroll 4
     for (int t = 0; t < tokens; t++)
-        acc[t] = superblock_end(f, &h, sum[t], min_sum(f, factors, sums + (size_t)t * sum_bytes),
+        acc[t] = superblock_end(f, h, sum[t], min_sum(f, factors, sums + (size_t)t * sum_bytes),
                                 p->scale[s * tokens + t], acc[t]);
 }
+
+#include "matmul_few.h"
 
 /* Working memory of one superblock with many tokens. */
 struct wide256 {
@@ -339,7 +345,10 @@ X8_INLINE void walk_blocks(enum format f, struct x8_rows *r, const struct panel 
     if (is32) {
         for (int32_t b = 0; b < p->cols / 32; b++, x8_advance(r, block_bytes)) {
             x8_prefetch(r, 8 * block_bytes, 0, 1);
-            block32(f, r, p, b, tokens, few, acc);
+            if (few && f == FORMAT_Q8_0)
+                block_few_q8(r, p, b, tokens, acc);
+            else
+                block32(f, r, p, b, tokens, few, acc);
         }
     } else {
         for (int32_t s = 0; s < p->cols / 256; s++, x8_advance(r, block_bytes)) {
@@ -357,19 +366,22 @@ X8_INLINE void walk_rows(enum format f, const struct panel_call *c, size_t block
     struct work *work = c->work;
     const uint8_t *w = (const uint8_t *)c->m->w + c->at;
     size_t stride = c->m->y_stride;
+    const struct panel p = *c->p;
     struct x8_group g;
+    if (few && p.cols == c->m->cols)
+        x8_first(w, c->m->row_bytes, c->row_begin, c->row_end);
     for (int32_t row = c->row_begin; row < c->row_end; row += g.n) {
         g = x8_group(row, c->row_end, c->m->rows, c->m->row_bytes);
         float *y = c->m->y + (size_t)c->token * stride + (size_t)row;
         struct x8_rows r;
-        x8_start(&r, w, c->m->row_bytes, c->p->cols == c->m->cols, &g, c->row_end);
+        x8_start(&r, w, c->m->row_bytes, p.cols == c->m->cols, &g, c->row_end);
         __m256 in_registers[PANEL_FEW], *acc = few ? in_registers : work->acc;
         for (int32_t t = 0; t < tokens; t++)
-            acc[t] = c->first || t >= c->p->valid ? _mm256_setzero_ps()
+            acc[t] = c->first || t >= p.valid ? _mm256_setzero_ps()
                                                   : x8_read(y + (size_t)t * stride, &g);
-        walk_blocks(f, &r, c->p, tokens, few, block_bytes, is32, work, acc);
+        walk_blocks(f, &r, &p, tokens, few, block_bytes, is32, work, acc);
         for (int32_t t = 0; t < tokens; t++)
-            if (t < c->p->valid)
+            if (t < p.valid)
                 x8_write(y + (size_t)t * stride, acc[t], &g);
     }
 }

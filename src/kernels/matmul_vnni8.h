@@ -71,33 +71,92 @@ X8_INLINE __m256i dot_lanes(__m256i sum, const __m256i w[4], __m256i x)
     return VNNI_BYTES(sum, w[3], _mm256_shuffle_epi32(x, 0xff));
 }
 
-X8_INLINE __m256i load_x(const int8_t *x)
+X8_INLINE __m256i lanes_q8(const struct x8_lanes *w, __m256i x, const struct panel *p, size_t at)
 {
-    return _mm256_loadu_si256((const __m256i *)(const void *)x);
+    __m256i low[4], high[4], offset = _mm256_set1_epi8((char)0x80);
+    for (int k = 0; k < 4; k++) {
+        low[k] = _mm256_xor_si256(w->low[k], offset);
+        high[k] = _mm256_xor_si256(w->high[k], offset);
+    }
+    __m256i zero = _mm256_setzero_si256();
+    __m256i dot = x8_join(dot_lanes(zero, low, x), dot_lanes(zero, high, x));
+    return _mm256_add_epi32(dot, _mm256_set1_epi32(load_int((const char *)p->sums + 4 * at)));
 }
 
-/* Q8_0 */
-X8_INLINE void block_few_q8(const struct x8_rows *r, const struct panel *p, int32_t b,
-                            const int tokens, __m256 *acc)
+/* The offset's share of group g: of its halves (Q6_K), or of groups g and g + 1 (IQ4_XS). */
+X8_INLINE __m256i lanes_start(enum format f, const struct panel *p, int32_t s, const int tokens,
+                              int t, int g)
 {
-    struct x8_lanes w;
-    x8_load_lanes(r, 2, &w);
+    if (f != FORMAT_Q6_K && f != FORMAT_IQ4_XS)
+        return _mm256_setzero_si256();
+    int n = f == FORMAT_Q6_K ? 16 : 8, at = f == FORMAT_Q6_K ? 2 * g : g, lane = at % 8;
+    const int32_t *bias = (const int32_t *)p->sums + (s * tokens + t) * n + (at - lane);
+    return _mm256_permutevar8x32_epi32(_mm256_loadu_si256((const __m256i *)(const void *)bias),
+                                       _mm256_setr_epi32(lane, lane, lane, lane, lane + 1, lane + 1,
+                                                         lane + 1, lane + 1));
+}
+
+X8_INLINE __m256i lanes_add(enum format f, __m256i sum, __m256i start, const __m256i w[4],
+                            __m256i x, __m256i scale)
+{
+    __m256i d = dot_lanes(start, w, x);
+    if (f == FORMAT_Q4_K) /* 15 * 127 * 16 fits int16, and the upper halves of scale are 0 */
+        return VNNI_WORDS(sum, d, scale);
+    return _mm256_add_epi32(sum, _mm256_mullo_epi32(d, scale));
+}
+
+X8_INLINE __m256i lanes_add2(__m256i sum, __m256i start, const __m256i raw[4], const __m256i x[2],
+                             __m256i scale)
+{
+    const __m256i level = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+        1, 24, 45, 63, 79, 93, 106, 118, (char)129, (char)141, (char)153, (char)166, (char)181,
+        (char)197, (char)217, (char)241)); /* with their offset of 128 */
+    __m256i low[4], high[4];
     for (int k = 0; k < 4; k++) {
-        w.low[k] = _mm256_xor_si256(w.low[k], _mm256_set1_epi8((char)0x80));
-        w.high[k] = _mm256_xor_si256(w.high[k], _mm256_set1_epi8((char)0x80));
+        low[k] = _mm256_shuffle_epi8(level, x8_low(raw[k]));
+        high[k] = _mm256_shuffle_epi8(level, x8_high(raw[k]));
     }
-    __m256 d = x8_halves(r, 0);
+    __m256i d = dot_lanes(dot_lanes(start, low, x[0]), high, x[1]);
+    return _mm256_add_epi32(sum, _mm256_mullo_epi32(d, scale));
+}
+
+/* Scale of a group of 32 (Q4_K, Q5_K, IQ4_XS) or of half of one (Q6_K) as int32. */
+X8_INLINE __m256i group_scale(enum format f, const struct x8_scales256 *h, int group, int half)
+{
+    if (f == FORMAT_IQ4_XS)
+        return x8_scale_iq4(h, group);
+    if (f == FORMAT_Q6_K) {
+        int byte = 2 * (group % 2) + half;
+        return _mm256_srai_epi32(_mm256_slli_epi32(h->s[group / 2], 24 - 8 * byte), 24);
+    }
+    return x8_pick(h->s[group / 4], group % 4, -1, -1, -1);
+}
+
+/* Minima of Q4_K and Q5_K as pairs of int16. */
+X8_INLINE __m256i min_factors(const struct x8_scales256 *h, int i)
+{
+    return x8_pair_u(h->t[i / 2], 2 * (i % 2));
+}
+
+X8_INLINE void few_end(enum format f, const struct panel *p, const struct x8_scales256 *h,
+                       int32_t s, const int tokens, const __m256i *sum, __m256 *acc)
+{
+    const char *sums = (const char *)p->sums + 16 * (size_t)s * (size_t)tokens;
 #pragma GCC unroll 4
     for (int t = 0; t < tokens; t++) {
-        size_t at = (size_t)b * (size_t)tokens + (size_t)t;
-        __m256i x = load_x(p->x + 32 * at);
-        __m256i dot = x8_join(dot_lanes(_mm256_setzero_si256(), w.low, x),
-                              dot_lanes(_mm256_setzero_si256(), w.high, x));
-        dot = _mm256_add_epi32(dot, _mm256_set1_epi32(load_int((const char *)p->sums + 4 * at)));
-        __m256 v = _mm256_mul_ps(d, _mm256_cvtepi32_ps(dot));
-        acc[t] = _mm256_add_ps(acc[t], _mm256_mul_ps(_mm256_set1_ps(p->scale[at]), v));
+        __m256 v = _mm256_mul_ps(h->d, _mm256_cvtepi32_ps(sum[t]));
+        if (x8_has_min(f)) {
+            __m256i min = _mm256_setzero_si256();
+            for (int i = 0; i < 4; i++)
+                min = VNNI_WORDS(min, min_factors(h, i),
+                                 _mm256_set1_epi32(load_int(sums + 16 * t + 4 * i)));
+            v = _mm256_sub_ps(v, _mm256_mul_ps(h->m, _mm256_cvtepi32_ps(min)));
+        }
+        acc[t] = _mm256_add_ps(acc[t], _mm256_mul_ps(_mm256_set1_ps(p->scale[s * tokens + t]), v));
     }
 }
+
+#include "matmul_few.h"
 
 X8_INLINE void block32_few(enum format f, const struct x8_rows *r, const struct panel *p, int32_t b,
                            const int tokens, __m256 *acc)
@@ -121,106 +180,6 @@ X8_INLINE void block32_few(enum format f, const struct x8_rows *r, const struct 
         if (f == FORMAT_Q5_1)
             v = _mm256_add_ps(v, _mm256_mul_ps(w.m, _mm256_set1_ps(((const float *)p->sums)[at])));
         acc[t] = _mm256_add_ps(acc[t], _mm256_mul_ps(_mm256_set1_ps(p->scale[at]), v));
-    }
-}
-
-/* Scale of a group of 32 (Q4_K, Q5_K, IQ4_XS) or of half of one (Q6_K) as int32. */
-X8_INLINE __m256i group_scale(enum format f, const struct x8_scales256 *h, int group, int half)
-{
-    if (f == FORMAT_IQ4_XS)
-        return x8_scale_iq4(h, group);
-    if (f == FORMAT_Q6_K) {
-        int byte = 2 * (group % 2) + half;
-        return _mm256_srai_epi32(_mm256_slli_epi32(h->s[group / 2], 24 - 8 * byte), 24);
-    }
-    return x8_pick(h->s[group / 4], group % 4, -1, -1, -1);
-}
-
-/* Minima of Q4_K and Q5_K as pairs of int16. */
-X8_INLINE __m256i min_factors(const struct x8_scales256 *h, int i)
-{
-    return x8_pair_u(h->t[i / 2], 2 * (i % 2));
-}
-
-/* IQ4_XS: a group lies together, so it is unpacked as a whole. */
-X8_INLINE void groups_few_iq4(const struct x8_rows *r, const struct panel *p, int32_t s,
-                              const int tokens, size_t block_bytes, const struct x8_scales256 *h,
-                              __m256i *sum)
-{
-    const int8_t *x = p->x + (size_t)s * (size_t)tokens * 256;
-    const int32_t *bias = (const int32_t *)p->sums + (size_t)s * (size_t)tokens * 8;
-#pragma GCC unroll 8
-    for (int g = 0; g < 8; g++) {
-        __m256i w[8], scale = x8_scale_iq4(h, g);
-        x8_prefetch(r, 8 * block_bytes, (size_t)g, 8);
-        x8_group_iq4(r, (size_t)(8 + 16 * g), w);
-        for (int k = 0; k < 8; k++)
-            w[k] = _mm256_xor_si256(w[k], _mm256_set1_epi8((char)0x80));
-#pragma GCC unroll 4
-        for (int t = 0; t < tokens; t++) {
-            __m256i d = dot8(_mm256_set1_epi32(bias[8 * t + g]), w, x + 32 * (g * tokens + t), 8);
-            sum[t] = _mm256_add_epi32(sum[t], _mm256_mullo_epi32(d, scale));
-        }
-    }
-}
-
-X8_INLINE void superblock_few(enum format f, const struct x8_rows *r, const struct panel *p,
-                              int32_t s, const int tokens, size_t block_bytes, __m256 *acc)
-{
-    const int groups = f == FORMAT_Q6_K ? 4 : 2, quarters = f == FORMAT_IQ4_XS ? 0 : 8 / groups;
-    const int8_t *x = p->x + (size_t)s * (size_t)tokens * 256;
-    const int32_t *bias = (const int32_t *)p->sums + (size_t)s * (size_t)tokens * 16; /* Q6_K */
-    struct x8_scales256 h;
-    x8_scales256(f, r, &h);
-    __m256i high[2][4], sum[PANEL_FEW];
-    x8_high256(f, r, 0, high[0]);
-    x8_high256(f, r, 1, high[1]);
-#pragma GCC unroll 4
-    for (int t = 0; t < tokens; t++)
-        sum[t] = _mm256_setzero_si256();
-    if (f == FORMAT_IQ4_XS)
-        groups_few_iq4(r, p, s, tokens, block_bytes, &h, sum);
-#pragma GCC unroll 4
-    for (int quarter = 0; quarter < quarters; quarter++) {
-        __m256i part[2][PANEL_FEW];
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; half++) {
-            __m256i w[4][4];
-            x8_levels256(f, r, quarter, half, high[half], w);
-#pragma GCC unroll 4
-            for (int g = 0; g < groups; g++) {
-                int group = groups * quarter + g;
-                __m256i scale = group_scale(f, &h, group, half);
-                x8_prefetch(r, 8 * block_bytes, (size_t)(groups * (2 * quarter + half) + g), 16);
-#pragma GCC unroll 4
-                for (int t = 0; t < tokens; t++) {
-                    const int8_t *xg = x + 32 * (group * tokens + t) + 16 * half;
-                    __m256i d;
-                    if (f == FORMAT_Q6_K) {
-                        d = dot8(_mm256_set1_epi32(bias[16 * t + 2 * group + half]), w[g], xg, 4);
-                    } else if (half == 0) {
-                        part[g][t] = dot8(_mm256_setzero_si256(), w[g], xg, 4);
-                        continue;
-                    } else {
-                        d = dot8(part[g][t], w[g], xg, 4);
-                    }
-                    sum[t] = _mm256_add_epi32(sum[t], _mm256_mullo_epi32(d, scale));
-                }
-            }
-        }
-    }
-    const char *sums = (const char *)p->sums + 16 * (size_t)s * (size_t)tokens;
-#pragma GCC unroll 4
-    for (int t = 0; t < tokens; t++) {
-        __m256 v = _mm256_mul_ps(h.d, _mm256_cvtepi32_ps(sum[t]));
-        if (x8_has_min(f)) {
-            __m256i min = _mm256_setzero_si256();
-            for (int i = 0; i < 4; i++)
-                min = VNNI_WORDS(min, min_factors(&h, i),
-                                          _mm256_set1_epi32(load_int(sums + 16 * t + 4 * i)));
-            v = _mm256_sub_ps(v, _mm256_mul_ps(h.m, _mm256_cvtepi32_ps(min)));
-        }
-        acc[t] = _mm256_add_ps(acc[t], _mm256_mul_ps(_mm256_set1_ps(p->scale[s * tokens + t]), v));
     }
 }
 

@@ -317,14 +317,21 @@ X8_INLINE void x8_nibbles(const struct x8_rows *r, size_t off, __m256i w[8])
     }
 }
 
-/* A group of 32 of the IQ4 formats, its 16 bytes at off, as signed levels. */
+/* Signed levels of the IQ4 formats. */
+X8_INLINE __m256i x8_level_iq4(__m256i nibbles)
+{
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_setr_epi8(
+                                   -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69,
+                                   89, 113)),
+                               nibbles);
+}
+
+/* A group of 32 of these formats, its 16 bytes at off. */
 X8_INLINE void x8_group_iq4(const struct x8_rows *r, size_t off, __m256i w[8])
 {
-    __m256i level = _mm256_broadcastsi128_si256(_mm_setr_epi8(
-        -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113));
     x8_nibbles(r, off, w);
     for (int k = 0; k < 8; k++)
-        w[k] = _mm256_shuffle_epi8(level, w[k]);
+        w[k] = x8_level_iq4(w[k]);
 }
 
 /* Formats whose levels are signed bytes. */

@@ -202,8 +202,8 @@ bool file_is_unchanged(const struct file *f)
 #ifdef RWF_NOWAIT
 #define PAGES_AT_ONCE 1024 /* asked of mincore */
 
-/* Linux 6.5's cachestat(2): how many pages of a range are in the cache. Its number is the same on every
- * architecture. 1 all of them, 0 not all, -1 the system does not say. */
+/* Linux 6.5's cachestat(2): how many pages of a range are in the cache. Its number is the same on
+ * every architecture. 1 all of them, 0 not all, -1 the system does not say. */
 static int all_cached_stat(const struct file *f, uint64_t from, uint64_t bytes)
 {
     struct {
@@ -243,25 +243,38 @@ static int all_cached_mincore(const struct file *f, uint64_t from, uint64_t byte
 }
 #endif
 
-uint64_t file_read_cached(struct file *f, uint64_t offset, void *dst, uint64_t n)
+/* Whether all of [offset, offset + n) lies in the page cache: 1, 0, or -1 = cannot be told. */
+static int all_cached(struct file *f, uint64_t offset, uint64_t n)
 {
+    int all = -1;
 #ifdef RWF_NOWAIT
     const uint64_t from = offset & ~(FILE_ALIGN - 1);
     const uint64_t to = (offset + n + FILE_ALIGN - 1) & ~(FILE_ALIGN - 1);
-    uint64_t got = 0;
-    int all;
 
     if (n == 0 || atomic_load_explicit(&f->no_cached, memory_order_relaxed))
-        return 0;
-    /* Asked first: a read that may not wait starts the system's read-ahead all the same, and would fill
-     * the cache with what is not there. */
+        return -1;
     all = all_cached_stat(f, from, to - from);
     if (all < 0)
         all = all_cached_mincore(f, from, to - from);
     if (all < 0)
         atomic_store_explicit(&f->no_cached, true, memory_order_relaxed);
-    if (all <= 0)
-        return 0;
+#else
+    (void)f;
+    (void)offset;
+    (void)n;
+#endif
+    return all;
+}
+
+bool file_is_cached(struct file *f, uint64_t offset, uint64_t n)
+{
+    return all_cached(f, offset, n) > 0;
+}
+
+uint64_t file_read_cached(struct file *f, uint64_t offset, void *dst, uint64_t n)
+{
+    uint64_t got = 0;
+#ifdef RWF_NOWAIT
     while (got < n) {
         const uint64_t left = n - got;
         struct iovec v = {(char *)dst + got, (size_t)(left < FILE_CALL_MAX ? left : FILE_CALL_MAX)};
@@ -275,14 +288,13 @@ uint64_t file_read_cached(struct file *f, uint64_t offset, void *dst, uint64_t n
             break;
         got += (uint64_t)r;
     }
-    return got;
 #else
     (void)f;
     (void)offset;
     (void)dst;
     (void)n;
-    return 0;
 #endif
+    return got;
 }
 
 bool file_reads_cache(const struct file *f)
@@ -295,7 +307,8 @@ int file_read(struct file *f, uint64_t offset, void *dst, size_t n, struct leat_
     size_t got = 0;
     char q[512];
 
-    if (offset <= (uint64_t)INT64_MAX - n) /* what lies in the cache already is not ours to drop */
+    /* What lies in the cache already is not ours to drop. */
+    if (offset <= (uint64_t)INT64_MAX - n && file_is_cached(f, offset, n))
         got = (size_t)file_read_cached(f, offset, dst, n);
     pthread_mutex_lock(&f->lock);
     if (got < n && offset + got < f->read_lo)
@@ -439,6 +452,7 @@ static const char *prove_direct(struct file *f, int *errnum)
     const uint64_t last = f->size ? (f->size - 1) & ~(FILE_ALIGN - 1) : 0;
     const uint64_t at[3] = {0, (f->size / 2) & ~(FILE_ALIGN - 1), last};
     const char *why = NULL;
+    bool cached[3] = {false, false, false}; /* before us: others live from it */
     struct stat st;
     void *mem = NULL;
 
@@ -455,12 +469,15 @@ static const char *prove_direct(struct file *f, int *errnum)
         return "its path names another file by now";
     if (posix_memalign(&mem, FILE_ALIGN, 2 * FILE_ALIGN))
         return "no memory for the comparison";
-    for (int i = 0; i < 3 && !why; i++)
+    for (int i = 0; i < 3 && !why; i++) {
+        cached[i] = file_is_cached(f, at[i], FILE_ALIGN);
         why = prove_window(f, at[i], mem, (char *)mem + FILE_ALIGN, errnum);
+    }
     free(mem);
 #ifdef POSIX_FADV_DONTNEED
     for (int i = 0; i < 3; i++)
-        (void)posix_fadvise(f->fd, (off_t)at[i], (off_t)FILE_ALIGN, POSIX_FADV_DONTNEED);
+        if (!cached[i])
+            (void)posix_fadvise(f->fd, (off_t)at[i], (off_t)FILE_ALIGN, POSIX_FADV_DONTNEED);
 #endif
     return why;
 }

@@ -65,5 +65,17 @@ static inline uint64_t cursor_left(const struct file_cursor *c)
 /* Copies n bytes and advances; n > left is LEAT_ERR_FORMAT naming file, offset, wanted and left. */
 int cursor_read(struct file_cursor *c, void *dst, size_t n, struct leat_error *e);
 int cursor_skip(struct file_cursor *c, uint64_t n, struct leat_error *e);
+/* The next n bytes where they lie, and advances: good until the next call. NULL, and nothing
+ * happened, when the window does not hold them all: then cursor_read. */
+static inline const uint8_t *cursor_take(struct file_cursor *c, uint64_t n)
+{
+    const uint8_t *p = c->buf + c->pos;
+
+    if (n > c->have - c->pos)
+        return NULL;
+    c->pos += (size_t)n;
+    c->offset += n;
+    return p;
+}
 
 #endif

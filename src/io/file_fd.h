@@ -17,9 +17,11 @@ int file_direct_fd(const struct file *f);
 /* A direct read was refused: turns the file to buffered reads for good and remembers why. False
  * when direct reads were demanded (FILE_DIRECT_ON): then the refusal is the caller's error. */
 bool file_give_up_direct(struct file *f, int errnum, uint64_t offset);
-/* Bytes of [offset, offset + n) copied to dst when all of them lie in the page cache already; 0 when some do
- * not, or when it cannot be told (fewer than n when some left meanwhile). Reads nothing from the drive and
- * leaves the cache as it is. */
+/* Whether all of [offset, offset + n) lies in the page cache; false too when it cannot be told. */
+bool file_is_cached(struct file *f, uint64_t offset, uint64_t n);
+/* Bytes of [offset, offset + n) copied to dst: n, or fewer when some left the page cache meanwhile.
+ * Reads nothing from the drive. Only after file_is_cached said yes: a read that may not wait starts
+ * the system's read-ahead all the same, and would fill the cache with what is not there. */
 uint64_t file_read_cached(struct file *f, uint64_t offset, void *dst, uint64_t n);
 /* True when bytes that lie in the page cache are to be taken from there although the file is read
  * directly (FILE_DIRECT_AUTO). */

@@ -51,6 +51,12 @@ void lanes_submit(struct lanes *l, struct lane_request *r)
     l->ops->submit(l, r);
 }
 
+bool lanes_read_cached(struct lanes *l, struct lane_request *r)
+{
+    assert(((uintptr_t)r->dst & (FILE_ALIGN - 1)) == 0);
+    return l->ops->read_cached(l, r);
+}
+
 int32_t lanes_reap(struct lanes *l, struct lane_request **done, int32_t max, bool wait)
 {
     return l->ops->reap(l, done, max, wait);

@@ -2,8 +2,8 @@
  * later).
  *
  * A request reads the aligned window around [offset, offset + bytes) of a file into memory that has
- * room for the window; the wanted bytes then lie at dst + lane_inner(offset). With FILE_DIRECT_AUTO, what
- * lies in the page cache already is copied from there. Urgent requests go
+ * room for the window; the wanted bytes then lie at dst + lane_inner(offset). With FILE_DIRECT_AUTO,
+ * what lies in the page cache already is copied from there. Urgent requests go
  * before the others, demand goes before advice; within a kind, first come, first served. Order of
  * completion is free. A file that was changed or cut short since it was opened fails the request.
  * Thread rule: submit, reap, take back from one thread (thread 0 of the compute team); lanes_wake
@@ -27,7 +27,7 @@ struct lane_request {
     double seconds;            /* from start to end of the read */
     uint64_t got;              /* wanted bytes that came before a failure */
     int32_t why, errnum;       /* the lanes' own: what failed, for lane_error() */
-    int32_t state;             /* the lanes' own */
+    int32_t state, cached;     /* the lanes' own */
     struct lane_request *next; /* the lanes' own while queued */
 };
 
@@ -59,6 +59,10 @@ void lanes_close(struct lanes *l); /* waits for reads in flight; queued ones are
 int32_t lanes_count(const struct lanes *l);
 /* Never blocks, never fails: a failing read is reported by its request. */
 void lanes_submit(struct lanes *l, struct lane_request *r);
+/* Serves a request at once, on the calling thread, when all of it lies in the page cache and may be
+ * taken from there: true, with its results. False: nothing happened, submit it. For small reads: it
+ * copies as long as it takes. */
+bool lanes_read_cached(struct lanes *l, struct lane_request *r);
 /* Gives finished requests, up to max; wait = true blocks for at least one if any is queued or in
  * flight, or until lanes_wake(). Returns their number. A failed request has code < 0 and its error
  * text from lane_error(). */

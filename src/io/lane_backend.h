@@ -20,6 +20,7 @@ struct lane_backend {
     int (*open)(int32_t lanes, struct lanes **out, struct leat_error *e);
     void (*close)(struct lanes *l);
     void (*submit)(struct lanes *l, struct lane_request *r);
+    bool (*read_cached)(struct lanes *l, struct lane_request *r);
     int32_t (*reap)(struct lanes *l, struct lane_request **done, int32_t max, bool wait);
     void (*wake)(struct lanes *l);
     bool (*take_back)(struct lanes *l, struct lane_request *r);
@@ -44,9 +45,12 @@ struct lane_tally {
     uint64_t bytes_read, bytes_cached, retries;
 };
 
-/* Serves one request on the calling thread, whole: window, retries, fall back to buffered. Fills
- * the results but for seconds; t is added to. */
-void lane_read(struct lane_request *r, struct lane_tally *t);
+/* Whether the request may be and can be taken from the page cache. */
+bool lane_is_cached(const struct lane_request *r);
+/* Serves one request on the calling thread, whole: from the page cache if cached (lane_is_cached
+ * said so just now), else window, retries, fall back to buffered. Fills the results but for
+ * seconds; t is added to. */
+void lane_read(struct lane_request *r, bool cached, struct lane_tally *t);
 
 extern const struct lane_backend lane_threads;
 

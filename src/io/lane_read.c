@@ -1,6 +1,7 @@
 /* One read from start to end on the calling thread: from the page cache where all of it lies there
- * already, else the aligned window directly, or the wanted bytes buffered with the page cache dropped
- * behind. Owns nothing; knows nothing of queues. Thread rule: any thread, one request by one thread. */
+ * already, else the aligned window directly, or the wanted bytes buffered with the page cache
+ * dropped behind. Owns nothing; knows nothing of queues. Thread rule: any thread, one request by
+ * one thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/types.h>
@@ -106,13 +107,19 @@ static enum outcome read_direct(struct lane_request *r, int fd, struct lane_tall
     return SERVED;
 }
 
-/* Whether all of it lies in the page cache: then it was taken from there. */
-static bool read_cached(struct lane_request *r, struct lane_tally *t)
+bool lane_is_cached(const struct lane_request *r)
 {
 #ifdef LEAT_FAULTS
     if (lane_fault_pread) /* faults are for the reads that reach a drive */
         return false;
 #endif
+    return r->bytes > 0 && file_is_direct(r->file) && file_reads_cache(r->file) &&
+           file_is_cached(r->file, r->offset, r->bytes);
+}
+
+/* False when some of it left the page cache meanwhile. */
+static bool read_cached(struct lane_request *r, struct lane_tally *t)
+{
     if (file_read_cached(r->file, r->offset, (char *)r->dst + lane_inner(r->offset), r->bytes) <
         r->bytes)
         return false;
@@ -147,10 +154,12 @@ static enum outcome read_buffered(struct lane_request *r, struct lane_tally *t)
         const uint64_t at = r->offset + pos;
         /* Steps end at multiples of their size, so that no page is shared by two of them. */
         uint64_t n = LANE_BUFFERED_STEP - at % LANE_BUFFERED_STEP;
+        bool cached; /* before us: not ours to drop */
         ssize_t got;
 
         if (n > r->bytes - pos)
             n = r->bytes - pos;
+        cached = file_is_cached(r->file, at, n);
         got = read_call(fd, dst + pos, n, at, false);
         if (got < 0) {
             const int errnum = errno;
@@ -167,12 +176,15 @@ static enum outcome read_buffered(struct lane_request *r, struct lane_tally *t)
         if ((uint64_t)got < n)
             t->retries++;
         pos += (uint64_t)got;
-        drop_behind(fd, at, r->offset + pos);
+        if (cached)
+            t->bytes_cached += (uint64_t)got;
+        else
+            drop_behind(fd, at, r->offset + pos);
     }
     return SERVED;
 }
 
-void lane_read(struct lane_request *r, struct lane_tally *t)
+void lane_read(struct lane_request *r, bool cached, struct lane_tally *t)
 {
     const int direct = file_direct_fd(r->file);
     enum outcome o = SERVED;
@@ -183,7 +195,7 @@ void lane_read(struct lane_request *r, struct lane_tally *t)
     r->got = 0;
     if (r->bytes == 0)
         return;
-    if (direct >= 0 && !(file_reads_cache(r->file) && read_cached(r, t)))
+    if (direct >= 0 && !(cached && read_cached(r, t)))
         o = read_direct(r, direct, t);
     if (o == REFUSED && !file_give_up_direct(r->file, r->errnum, r->offset)) {
         fail(r, LANE_ERRNO, r->errnum, 0);

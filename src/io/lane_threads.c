@@ -1,7 +1,10 @@
 /* Lanes as a pool of reading threads: each takes the most urgent request, reads it with no lock
- * held, and puts it on the list of finished ones. Owns the threads and the queues; requests and
- * their memory stay the caller's. Thread rule: that of lane.h; idle threads sleep on a condition, a
- * waiting reap sleeps on a semaphore (which a signal handler may post). */
+ * held, and puts it on the list of finished ones. A lane that copies from the page cache computes:
+ * no more of them at once than processors, or they take time from each other and from whoever waits
+ * for the bytes; the other lanes meanwhile serve what the drive must be asked for. Owns the threads
+ * and the queues; requests and their memory stay the caller's. Thread rule: that of lane.h; idle
+ * threads sleep on a condition, a waiting reap sleeps on a semaphore (which a signal handler may
+ * post). */
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -12,12 +15,14 @@
 #include <string.h>
 
 #include "../base/clock.h"
+#include "../base/os.h"
 #include "lane_backend.h"
 
 #define LANE_STACK      (UINT64_C(256) << 10) /* address space */
 #define LANE_STACK_USED (UINT64_C(32) << 10)  /* what of it is touched, generously */
 
-enum request_state { LANE_IDLE, LANE_QUEUED, LANE_READING, LANE_DONE };
+enum request_state { LANE_IDLE, LANE_QUEUED, LANE_ASKING, LANE_READING, LANE_DONE };
+enum request_cached { NOT_ASKED, IN_CACHE, ON_DRIVE };
 enum urgency { URGENT, DEMAND, ADVICE, URGENCIES };
 
 struct queue {
@@ -32,6 +37,8 @@ struct thread_lanes {
     atomic_bool woken;
     struct queue queue[URGENCIES], done;
     int32_t queued, reading;
+    int32_t copying, copiers; /* from the page cache: now, and at most */
+    int32_t set_aside;        /* queued ones that wait for their turn to be copied */
     bool closing;
     double busy_since; /* while reading > 0 */
     struct lane_stats stats;
@@ -70,13 +77,94 @@ static enum urgency urgency_of(const struct lane_request *r)
     return r->urgent ? URGENT : r->advice ? ADVICE : DEMAND;
 }
 
-static struct lane_request *take_next(struct thread_lanes *t)
+static void count(struct thread_lanes *t, const struct lane_request *r,
+                  const struct lane_tally *tally)
 {
-    struct lane_request *r = NULL;
+    t->stats.reads++;
+    t->stats.bytes_wanted += r->code ? 0 : r->bytes;
+    t->stats.bytes_read += tally->bytes_read;
+    t->stats.bytes_cached += tally->bytes_cached;
+    t->stats.retries += tally->retries;
+}
 
-    for (int i = 0; i < URGENCIES && !r; i++)
-        r = queue_take(&t->queue[i]);
-    return r;
+/* The most urgent request that a lane may work on by now. It stays in its queue. */
+static struct lane_request *find_next(const struct thread_lanes *t)
+{
+    for (int i = 0; i < URGENCIES; i++)
+        for (struct lane_request *r = t->queue[i].head; r; r = r->next)
+            if (r->state == LANE_QUEUED && (r->cached != IN_CACHE || t->copying < t->copiers))
+                return r;
+    return NULL;
+}
+
+static void queue_remove(struct queue *q, struct lane_request *r)
+{
+    struct lane_request **at = &q->head;
+
+    while (*at && *at != r)
+        at = &(*at)->next;
+    assert(*at == r); /* its urgency was changed while it was queued */
+    *at = r->next;
+    if (!r->next)
+        q->tail = at;
+    r->next = NULL;
+}
+
+/* Finds out, with no lock held, whether the request will be a copy, and leaves it in its place when
+ * it is not its turn. */
+static bool may_start(struct thread_lanes *t, struct lane_request *r)
+{
+    bool cached;
+
+    if (r->cached != NOT_ASKED) {
+        t->set_aside -= r->cached == IN_CACHE;
+        return true;
+    }
+    r->state = LANE_ASKING;
+    pthread_mutex_unlock(&t->lock);
+    cached = lane_is_cached(r);
+    pthread_mutex_lock(&t->lock);
+    r->state = LANE_QUEUED;
+    r->cached = cached ? IN_CACHE : ON_DRIVE;
+    if (!cached || t->copying < t->copiers)
+        return true;
+    t->set_aside++;
+    return false;
+}
+
+/* Reads the request that was found; the lock is not held meanwhile. */
+static void serve(struct thread_lanes *t, struct lane_request *r)
+{
+    const bool copies = r->cached == IN_CACHE;
+    struct lane_tally tally = {0};
+    double start, end;
+
+    queue_remove(&t->queue[urgency_of(r)], r);
+    t->queued--;
+    r->state = LANE_READING;
+    start = clock_now();
+    if (t->reading++ == 0)
+        t->busy_since = start;
+    if (t->reading > t->stats.in_flight_peak)
+        t->stats.in_flight_peak = t->reading;
+    t->copying += copies;
+    /* A lane that leaves a turn to copy unused wakes one that sleeps for it. */
+    if (t->set_aside && t->copying < t->copiers)
+        pthread_cond_signal(&t->work);
+    pthread_mutex_unlock(&t->lock);
+
+    lane_read(r, copies, &tally);
+
+    pthread_mutex_lock(&t->lock);
+    end = clock_now();
+    r->seconds = end - start;
+    r->state = LANE_DONE;
+    t->copying -= copies;
+    if (--t->reading == 0)
+        t->stats.busy_s += end - t->busy_since;
+    count(t, r, &tally);
+    queue_put(&t->done, r);
+    sem_post(&t->ready);
 }
 
 static void *lane_main(void *arg)
@@ -84,40 +172,13 @@ static void *lane_main(void *arg)
     struct thread_lanes *t = arg;
 
     pthread_mutex_lock(&t->lock);
-    for (;;) {
-        struct lane_tally tally = {0};
-        struct lane_request *r;
-        double start, end;
+    while (!t->closing) {
+        struct lane_request *r = find_next(t);
 
-        while (!t->queued && !t->closing)
+        if (!r)
             pthread_cond_wait(&t->work, &t->lock);
-        if (t->closing)
-            break;
-        r = take_next(t);
-        t->queued--;
-        r->state = LANE_READING;
-        start = clock_now();
-        if (t->reading++ == 0)
-            t->busy_since = start;
-        if (t->reading > t->stats.in_flight_peak)
-            t->stats.in_flight_peak = t->reading;
-        pthread_mutex_unlock(&t->lock);
-
-        lane_read(r, &tally);
-
-        pthread_mutex_lock(&t->lock);
-        end = clock_now();
-        r->seconds = end - start;
-        r->state = LANE_DONE;
-        if (--t->reading == 0)
-            t->stats.busy_s += end - t->busy_since;
-        t->stats.reads++;
-        t->stats.bytes_wanted += r->code ? 0 : r->bytes;
-        t->stats.bytes_read += tally.bytes_read;
-        t->stats.bytes_cached += tally.bytes_cached;
-        t->stats.retries += tally.retries;
-        queue_put(&t->done, r);
-        sem_post(&t->ready);
+        else if (may_start(t, r))
+            serve(t, r);
     }
     pthread_mutex_unlock(&t->lock);
     return NULL;
@@ -153,6 +214,7 @@ static int threads_open(int32_t lanes, struct lanes **out, struct leat_error *e)
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->work, NULL);
     sem_init(&t->ready, 0, 0);
+    t->copiers = os_cpus();
     for (int i = 0; i < URGENCIES; i++)
         queue_init(&t->queue[i]);
     queue_init(&t->done);
@@ -182,12 +244,29 @@ static void threads_submit(struct lanes *l, struct lane_request *r)
     struct thread_lanes *t = (struct thread_lanes *)l;
 
     pthread_mutex_lock(&t->lock);
-    assert(r->state != LANE_QUEUED && r->state != LANE_READING);
+    assert(r->state == LANE_IDLE || r->state == LANE_DONE);
     r->state = LANE_QUEUED;
+    r->cached = NOT_ASKED;
     queue_put(&t->queue[urgency_of(r)], r);
     t->queued++;
     pthread_cond_signal(&t->work);
     pthread_mutex_unlock(&t->lock);
+}
+
+static bool threads_read_cached(struct lanes *l, struct lane_request *r)
+{
+    struct thread_lanes *t = (struct thread_lanes *)l;
+    struct lane_tally tally = {0};
+    const double start = clock_now();
+
+    if (!lane_is_cached(r))
+        return false;
+    lane_read(r, true, &tally);
+    r->seconds = clock_now() - start;
+    pthread_mutex_lock(&t->lock);
+    count(t, r, &tally);
+    pthread_mutex_unlock(&t->lock);
+    return true;
 }
 
 static int32_t threads_reap(struct lanes *l, struct lane_request **done, int32_t max, bool wait)
@@ -229,16 +308,8 @@ static bool threads_take_back(struct lanes *l, struct lane_request *r)
 
     pthread_mutex_lock(&t->lock);
     if (r->state == LANE_QUEUED) {
-        struct queue *q = &t->queue[urgency_of(r)];
-        struct lane_request **at = &q->head;
-
-        while (*at && *at != r)
-            at = &(*at)->next;
-        assert(*at == r); /* its urgency was changed while it was queued */
-        *at = r->next;
-        if (!r->next)
-            q->tail = at;
-        r->next = NULL;
+        queue_remove(&t->queue[urgency_of(r)], r);
+        t->set_aside -= r->cached == IN_CACHE;
         r->state = LANE_IDLE;
         t->queued--;
         found = true;
@@ -265,6 +336,7 @@ const struct lane_backend lane_threads = {
     .open = threads_open,
     .close = threads_close,
     .submit = threads_submit,
+    .read_cached = threads_read_cached,
     .reap = threads_reap,
     .wake = threads_wake,
     .take_back = threads_take_back,

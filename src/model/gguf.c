@@ -286,17 +286,18 @@ static int walk_array(struct header *h, const struct gguf_kv *kv, const char *ke
         return cursor_skip(&h->cur, bytes, h->e);
     }
     for (uint64_t i = 0; i < kv->count; i++) {
+        const unsigned char *p = cursor_take(&h->cur, 8);
         uint64_t len;
 
-        rc = read_u64(h, &len);
-        if (rc)
+        if (p)
+            len = le64(p);
+        else if ((rc = read_u64(h, &len)))
             return rc;
         if (len > cursor_left(&h->cur))
             return bad(h, LEAT_ERR_FORMAT,
                        "key '%s': string %llu of %llu bytes, but only %llu bytes are left", key,
                        ULL(i), ULL(len), ULL(cursor_left(&h->cur)));
-        rc = cursor_skip(&h->cur, len, h->e);
-        if (rc)
+        if (!cursor_take(&h->cur, len) && (rc = cursor_skip(&h->cur, len, h->e)))
             return rc;
     }
     return 0;

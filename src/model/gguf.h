@@ -81,14 +81,14 @@ struct gguf_array {
     struct file_cursor cursor;
     uint64_t left;
     uint8_t *window; /* owned */
-    char *text;      /* current string, NUL-terminated, owned; grows */
-    size_t text_cap;
+    uint8_t *across; /* an element that lies across the window's end, owned; grows */
+    size_t across_cap;
 };
 int gguf_array_open(const struct gguf *g, const struct gguf_kv *kv, struct gguf_array *r,
                     struct leat_error *e);
 void gguf_array_close(struct gguf_array *r);
 /* Each returns 1 with the next element, 0 at the end, negative on failure (other element type
- * included). */
+ * included). A string is not NUL-terminated and lives until the next call. */
 int gguf_array_string(struct gguf_array *r, const char **text, size_t *len, struct leat_error *e);
 /* any integer type or bool */
 int gguf_array_int(struct gguf_array *r, int64_t *out, struct leat_error *e);

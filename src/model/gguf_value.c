@@ -163,7 +163,7 @@ void gguf_array_close(struct gguf_array *r)
     if (r->window && r->cursor.file)
         file_drop_cache(r->cursor.file);
     free(r->window);
-    free(r->text);
+    free(r->across);
     memset(r, 0, sizeof *r);
 }
 
@@ -178,9 +178,31 @@ static int wrong_element(const struct gguf_array *r, const char *wanted, struct 
                      gguf_type_name(r->kv->elem), wanted);
 }
 
+/* An element of n bytes: in the window, or copied behind it when it lies across its end. */
+static int element(struct gguf_array *r, size_t n, const uint8_t **out, struct leat_error *e)
+{
+    *out = cursor_take(&r->cursor, n);
+    if (*out)
+        return 0;
+    if (n > r->across_cap) {
+        size_t cap = r->across_cap ? r->across_cap : 256;
+        uint8_t *grown;
+
+        while (cap < n)
+            cap *= 2;
+        grown = realloc(r->across, cap);
+        if (!grown)
+            return error_set(e, LEAT_ERR_MEMORY, "no memory for a string of %zu bytes", n);
+        r->across = grown;
+        r->across_cap = cap;
+    }
+    *out = r->across;
+    return cursor_read(&r->cursor, r->across, n, e);
+}
+
 int gguf_array_string(struct gguf_array *r, const char **text, size_t *len, struct leat_error *e)
 {
-    unsigned char b[8];
+    const uint8_t *p;
     uint64_t n = 0;
     int rc;
 
@@ -188,49 +210,36 @@ int gguf_array_string(struct gguf_array *r, const char **text, size_t *len, stru
         return wrong_element(r, "strings", e);
     if (r->left == 0)
         return 0;
-    rc = cursor_read(&r->cursor, b, sizeof b, e);
+    rc = element(r, 8, &p, e);
     if (rc)
         return rc;
     for (int i = 7; i >= 0; i--)
-        n = n << 8 | b[i];
+        n = n << 8 | p[i];
     if (n > cursor_left(&r->cursor) || n > ELEMENT_LONGEST) {
         char key[200];
         return error_set(e, LEAT_ERR_FORMAT, "key '%s': a string of %" PRIu64 " bytes in an array",
                          error_quote(key, sizeof key, r->kv->key, strlen(r->kv->key)), n);
     }
-    if (n + 1 > r->text_cap) {
-        size_t cap = r->text_cap ? r->text_cap : 256;
-        char *grown;
-
-        while (cap < n + 1)
-            cap *= 2;
-        grown = realloc(r->text, cap);
-        if (!grown)
-            return error_set(e, LEAT_ERR_MEMORY, "no memory for a string of %" PRIu64 " bytes", n);
-        r->text = grown;
-        r->text_cap = cap;
-    }
-    rc = cursor_read(&r->cursor, r->text, (size_t)n, e);
+    rc = element(r, (size_t)n, &p, e);
     if (rc)
         return rc;
-    r->text[n] = 0;
     r->left--;
-    *text = r->text;
+    *text = (const char *)p;
     *len = (size_t)n;
     return 1;
 }
 
 static int array_scalar(struct gguf_array *r, struct gguf_kv *v, struct leat_error *e)
 {
-    unsigned char b[8];
+    const uint8_t *p;
     int rc;
 
     if (r->left == 0)
         return 0;
-    rc = cursor_read(&r->cursor, b, (size_t)gguf_type_bytes(r->kv->elem), e);
+    rc = element(r, (size_t)gguf_type_bytes(r->kv->elem), &p, e);
     if (rc)
         return rc;
-    if (gguf_decode(r->kv->elem, b, v))
+    if (gguf_decode(r->kv->elem, p, v))
         return wrong_element(r, "bools (0 or 1)", e);
     r->left--;
     return 1;

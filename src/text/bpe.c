@@ -1,5 +1,6 @@
 /* Byte-pair encoding of one piece with a heap of possible merges (docs/tokenizers.md).
- * Knows ids, ranks and scores only. Immutable data, caller's scratch: any thread. */
+ * Knows ids, ranks and scores only. Any thread: scratch is the caller's, the cuts are filled under
+ * their lock. */
 #include "bpe.h"
 
 #include <assert.h>
@@ -31,21 +32,38 @@ static int32_t find_plain(const struct bpe *b, const char *text, size_t n)
 
 /* --- cuts --- */
 
-static uint32_t pair_bit(const struct bpe *b, uint32_t left, uint32_t right)
+static uint32_t pair_bit(const struct bpe_cuts *c, uint32_t left, uint32_t right)
 {
     uint64_t h = ((uint64_t)left << 21 | right) * UINT64_C(0x9e3779b97f4a7c15);
-    return (uint32_t)(h >> 32) & b->pair_mask;
+    return (uint32_t)(h >> 32) & c->mask;
 }
 
-int bpe_prepare_cuts(struct bpe *b, struct arena *a, struct leat_error *e)
+int bpe_prepare_cuts(struct bpe *b, struct arena *a, size_t over, struct leat_error *e)
 {
     uint64_t bits = 1 << 12;
     while (bits < 2 * b->vocab->text_n && bits < (UINT64_C(1) << 22))
         bits *= 2;
-    uint8_t *table = arena_alloc(a, bits / 8, 1, e);
-    if (!table)
+    struct bpe_cuts *c = arena_alloc(a, sizeof *c + bits / 8, _Alignof(struct bpe_cuts), e);
+    if (!c)
         return LEAT_ERR_MEMORY;
-    b->pair_mask = (uint32_t)bits - 1;
+    c->over = over;
+    c->mask = (uint32_t)bits - 1;
+    if (pthread_mutex_init(&c->lock, NULL) != 0)
+        return error_set(e, LEAT_ERR_INTERNAL, "cannot make a tokenizer's lock");
+    b->cuts = c;
+    return 0;
+}
+
+void bpe_close_cuts(struct bpe *b)
+{
+    if (b->cuts)
+        pthread_mutex_destroy(&b->cuts->lock);
+    b->cuts = NULL;
+}
+
+static void cuts_fill(const struct bpe *b)
+{
+    struct bpe_cuts *cuts = b->cuts;
     for (int32_t id = 0; id < b->vocab->n; id++) {
         if (!vocab_has(b->vocab, id) || !plain(b, id))
             continue;
@@ -57,15 +75,26 @@ int bpe_prepare_cuts(struct bpe *b, struct arena *a, struct leat_error *e)
             if (k == 0) /* spellings are checked when they are read */
                 break;
             if (i > 0) {
-                uint32_t bit = pair_bit(b, before, c);
-                table[bit / 8] |= (uint8_t)(1u << bit % 8);
+                uint32_t bit = pair_bit(cuts, before, c);
+                cuts->bits[bit / 8] |= (uint8_t)(1u << bit % 8);
             }
             before = c;
             i += (size_t)k;
         }
     }
-    b->pair_bits = table;
-    return 0;
+}
+
+static const struct bpe_cuts *cuts_of(const struct bpe *b)
+{
+    struct bpe_cuts *c = b->cuts;
+    if (!atomic_load_explicit(&c->ready, memory_order_acquire)) {
+        pthread_mutex_lock(&c->lock);
+        if (!atomic_load_explicit(&c->ready, memory_order_relaxed))
+            cuts_fill(b);
+        atomic_store_explicit(&c->ready, true, memory_order_release);
+        pthread_mutex_unlock(&c->lock);
+    }
+    return c;
 }
 
 /* --- heap: least key on top --- */
@@ -314,16 +343,17 @@ int bpe_encode(const struct bpe *b, struct bpe_work *w, const char *piece, size_
         if (id >= 0)
             return token_list_add(out, id, e);
     }
-    if (!b->pair_bits)
+    if (!b->cuts || n <= b->cuts->over)
         return encode_part(b, w, piece, n, out, e);
+    const struct bpe_cuts *cuts = cuts_of(b);
     size_t start = 0;
     uint32_t c, before = 0;
     for (size_t i = 0; i < n;) {
         int k = utf8_next(piece + i, n - i, &c);
         assert(k > 0);
         if (i > start) {
-            uint32_t bit = pair_bit(b, before, c);
-            if (!(b->pair_bits[bit / 8] >> bit % 8 & 1)) {
+            uint32_t bit = pair_bit(cuts, before, c);
+            if (!(cuts->bits[bit / 8] >> bit % 8 & 1)) {
                 int rc = encode_part(b, w, piece + start, i - start, out, e);
                 if (rc < 0)
                     return rc;

@@ -38,6 +38,7 @@ void tokenizer_close(struct tokenizer *t)
         return;
     normalizer_close(&t->normalizer);
     splitter_close(&t->splitter);
+    bpe_close_cuts(&t->bpe);
     struct arena a = t->arena; /* t itself lies in it */
     arena_close(&a);
 }
@@ -85,7 +86,7 @@ int tokenizer_finish(struct tokenizer *t, bool cuts, struct leat_error *e)
     if (t->mark && t->mark_text_n > t->mark_n)
         most = most / t->mark_n * t->mark_text_n + most % t->mark_n;
     t->longest = 3 * most + 8;
-    return cuts ? bpe_prepare_cuts(&t->bpe, &t->arena, e) : 0;
+    return cuts ? bpe_prepare_cuts(&t->bpe, &t->arena, BPE_CUT_OVER, e) : 0;
 }
 
 /* --- facts --- */

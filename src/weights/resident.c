@@ -54,8 +54,10 @@ static void chunk_request(struct weights *w, const struct dense *d, int32_t chun
 bool resident_submit(struct weights *w)
 {
     struct resident *r = &w->resident;
+    /* Pieces of the stream queue behind these: not too far. */
+    const int32_t ahead = w->stream.taken ? LOADS_BESIDE : LOADS_AHEAD;
 
-    if (r->next == r->n_chunks || r->next - r->prefix >= LOADS_AHEAD)
+    if (r->next == r->n_chunks || r->next - r->prefix >= ahead)
         return false;
     while (r->next >= w->dense[r->next_unit].first_chunk + w->dense[r->next_unit].n_chunks)
         r->next_unit++;

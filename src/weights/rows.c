@@ -125,7 +125,11 @@ int weights_rows(struct weights_pass *p, unit_id table, const int32_t *ids, int3
             x->req[batch].urgent = true;
             x->target[batch] = i;
             x->flying++;
-            lanes_submit(w->lanes, &x->req[batch++]);
+            if (lanes_read_cached(w->lanes, &x->req[batch]))
+                rows_arrived(w, batch, &x->req[batch]);
+            else
+                lanes_submit(w->lanes, &x->req[batch]);
+            batch++;
         }
         rc = finish_batch(w, batch, &waited, e);
         if (rc)

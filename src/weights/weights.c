@@ -257,7 +257,7 @@ void weights_reap(struct weights *w, bool wait)
 bool weights_load(struct weights *w)
 {
     weights_pump(w);
-    if (w->resident.prefix == w->resident.n_chunks || resident_failure(w, NULL))
+    if (w->resident.next == w->resident.n_chunks || resident_failure(w, NULL))
         return false;
     weights_reap(w, true);
     return true;

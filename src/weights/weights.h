@@ -50,8 +50,8 @@ struct weights;
 int weights_open(const struct weights_config *c, struct weights **out, struct leat_error *e);
 void weights_close(struct weights *w);
 
-/* Goes on with loading ahead of the first pass: notes what arrived, asks for more, waits for one read.
- * False when there is nothing to wait for. A failed read is left to the pass that needs it. */
+/* Goes on with loading ahead of the first pass: notes what arrived, asks for more, waits for one
+ * read. False when all was asked for. A failed read is left to the pass that needs it. */
 bool weights_load(struct weights *w);
 
 const float *weights_vector(const struct weights *w,
@@ -75,9 +75,9 @@ int weights_pass_begin(struct weights *w, const struct pass_need *need, struct w
  * be asked in schedule order, each until 0. Resident rows come first. A view lives until the next
  * call on the pass. */
 int weights_next(struct weights_pass *p, unit_id u, struct weights_view *v, struct leat_error *e);
-/* A unit that is wholly in memory, at once: 1 all its rows, in a view that lives as long as the pass (its
- * turn in the schedule is over then); 0 it streams, or has not arrived yet, and nothing happened:
- * weights_next gives it. Never waits; negative error. */
+/* A unit that is wholly in memory, at once: 1 all its rows, in a view that lives as long as the
+ * pass (its turn in the schedule is over then); 0 it streams, or has not arrived yet, and nothing
+ * happened: weights_next gives it. Never waits; negative error. */
 int weights_whole(struct weights_pass *p, unit_id u, struct weights_view *v, struct leat_error *e);
 /* Gathers rows of a table as stored bytes: dst[i] gets row ids[i], row_bytes apart. From memory
  * where resident, else read. */
@@ -97,8 +97,8 @@ int experts_begin(struct weights_pass *p, int32_t layer, const uint16_t *ids, in
 /* 1 an expert, leased until experts_done; 0 all were given; negative error. At most one lease at a
  * time is promised. */
 int experts_next(struct weights_pass *p, struct expert_view *v, struct leat_error *e);
-/* One more that is there already, beside those leased: 1 and an expert, 0 when none can be had without
- * waiting. Never fails, never waits. */
+/* One more that is there already, beside those leased: 1 and an expert, 0 when none can be had
+ * without waiting. Never fails, never waits. */
 int experts_more(struct weights_pass *p, struct expert_view *v);
 void experts_done(struct weights_pass *p, struct expert_view *v);
 /* Advice: these may be wanted soon. May do nothing. */

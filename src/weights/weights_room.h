@@ -8,7 +8,8 @@
 #include "evict.h"
 #include "layout.h"
 
-#define LOADS_AHEAD  128 /* loads of resident bytes submitted beyond the first that is missing */
+#define LOADS_AHEAD  512 /* loads of resident bytes submitted beyond the first that is missing */
+#define LOADS_BESIDE 128 /* the same while there is a stream */
 #define RING_PIECES  512 /* pieces in the ring at most */
 #define ROW_BUFFERS  64
 #define EXPERT_LOADS 64 /* experts being read at once */

@@ -3,13 +3,16 @@
 #ifndef TESTS_SCRATCH_H
 #define TESTS_SCRATCH_H
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -61,6 +64,50 @@ static inline void scratch_write(const char *name, const void *bytes, uint64_t n
     assert_non_null(f);
     assert_int_equal(fwrite(bytes, 1, n, f), n);
     assert_int_equal(fclose(f), 0);
+}
+
+/* Pages of the file that lie in the page cache. */
+static inline size_t scratch_cached(const char *name)
+{
+    int fd = open(scratch_path(name), O_RDONLY);
+    struct stat st;
+    size_t n = 0, pages;
+    unsigned char *in;
+    void *m;
+
+    assert_int_equal(fstat(fd, &st), 0);
+    pages = ((size_t)st.st_size + 4095) / 4096;
+    in = malloc(pages);
+    m = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    assert_true(in && m != MAP_FAILED);
+    assert_int_equal(mincore(m, (size_t)st.st_size, in), 0);
+    for (size_t i = 0; i < pages; i++)
+        n += in[i] & 1;
+    munmap(m, (size_t)st.st_size);
+    free(in);
+    close(fd);
+    return n;
+}
+
+/* Puts `from` on into the cache and the bytes before it out of it. False: this file system keeps
+ * its own mind. */
+static inline bool scratch_cache(const char *name, uint64_t from)
+{
+    int fd = open(scratch_path(name), O_RDONLY);
+    char block[4096];
+    ssize_t n;
+
+    assert_int_equal(fsync(fd), 0);
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    if (scratch_cached(name)) {
+        close(fd);
+        return false;
+    }
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM); /* no read-ahead over `from` */
+    for (uint64_t at = from; (n = pread(fd, block, sizeof block, (off_t)at)) > 0;)
+        at += (uint64_t)n;
+    close(fd);
+    return true;
 }
 
 static inline void scratch_close(void)

@@ -117,7 +117,7 @@ static void test_cursor(void **state)
 {
     struct file *f = open_data("data");
     uint8_t *got = malloc(SIZE), buf[1000];
-    uint64_t seed = 7;
+    uint64_t seed = 7, taken = 0;
 
     (void)state;
     for (int round = 0; round < 30; round++) {
@@ -127,7 +127,7 @@ static void test_cursor(void **state)
 
         cursor_open(&c, f, at, limit, buf, cap);
         while (cursor_left(&c)) {
-            uint64_t n = scratch_random(&seed) % 2500;
+            uint64_t n = scratch_random(&seed) % (round % 2 ? 2500 : 100);
             assert_int_equal(cursor_left(&c), limit - at);
             if (n > cursor_left(&c)) {
                 assert_int_equal(cursor_read(&c, got, n, &err), LEAT_ERR_FORMAT);
@@ -135,6 +135,16 @@ static void test_cursor(void **state)
                 n = cursor_left(&c);
             }
             if (scratch_random(&seed) % 3 == 0) {
+                const uint8_t *there = cursor_take(&c, n);
+                assert_int_equal(c.offset, there ? at + n : at);
+                if (there) {
+                    taken++;
+                    assert_memory_equal(there, bytes + at, n);
+                } else {
+                    assert_int_equal(cursor_read(&c, got, n, &err), 0);
+                    assert_memory_equal(got, bytes + at, n);
+                }
+            } else if (scratch_random(&seed) % 3 == 0) {
                 assert_int_equal(cursor_skip(&c, n, &err), 0);
             } else {
                 assert_int_equal(cursor_read(&c, got, n, &err), 0);
@@ -146,43 +156,47 @@ static void test_cursor(void **state)
         assert_int_equal(cursor_read(&c, got, 1, &err), LEAT_ERR_FORMAT);
         assert_non_null(strstr(err.message, "wanted 1 bytes"));
     }
+    assert_true(taken > 100);
     file_close(f);
     free(got);
-}
-
-/* Pages of the file that lie in the page cache. */
-static size_t cached_pages(const char *path)
-{
-    unsigned char map[SIZE / 4096 + 2];
-    int fd = open(path, O_RDONLY);
-    void *m = mmap(NULL, SIZE, PROT_READ, MAP_SHARED, fd, 0);
-    size_t n = 0;
-
-    assert_true(m != MAP_FAILED);
-    assert_int_equal(mincore(m, SIZE, map), 0);
-    for (size_t i = 0; i < (SIZE + 4095) / 4096; i++)
-        n += map[i] & 1;
-    munmap(m, SIZE);
-    close(fd);
-    return n;
 }
 
 static void test_drop(void **state)
 {
     struct file *f = open_data("data");
     uint8_t got[20000];
-    int fd = open(scratch_path("data"), O_RDONLY);
 
     (void)state;
-    assert_int_equal(fsync(fd), 0);
-    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-    close(fd);
-    if (cached_pages(scratch_path("data")))
+    if (!scratch_cache("data", SIZE))
         skip(); /* a file system that lives in memory */
     assert_int_equal(file_read(f, 5000, got, sizeof got, &err), 0);
-    assert_int_equal(cached_pages(scratch_path("data")), 6); /* and no read-ahead around them */
+    assert_int_equal(scratch_cached("data"), 6); /* and no read-ahead around them */
     file_drop_cache(f);
-    assert_int_equal(cached_pages(scratch_path("data")), 0);
+    assert_int_equal(scratch_cached("data"), 0);
+    file_close(f);
+}
+
+/* What others had cached stays, whatever is read: headers, and both ways for the proof. */
+static void test_cached_stays(void **state)
+{
+    struct file *f = open_data("data");
+    uint8_t got[20000];
+
+    (void)state;
+    if (!scratch_cache("data", 0))
+        skip();
+    assert_int_equal(scratch_cached("data"), (SIZE + 4095) / 4096);
+    assert_int_equal(file_read(f, 5000, got, sizeof got, &err), 0);
+    assert_memory_equal(got, bytes + 5000, sizeof got);
+    file_drop_cache(f);
+    assert_int_equal(file_set_direct(f, FILE_DIRECT_AUTO, &err), 0);
+    assert_int_equal(scratch_cached("data"), (SIZE + 4095) / 4096);
+    file_close(f);
+    /* And what nobody had cached does not stay. */
+    f = open_data("data");
+    assert_true(scratch_cache("data", SIZE));
+    assert_int_equal(file_set_direct(f, FILE_DIRECT_AUTO, &err), 0);
+    assert_int_equal(scratch_cached("data"), 0);
     file_close(f);
 }
 
@@ -250,9 +264,10 @@ static void test_direct_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_read),
-        cmocka_unit_test(test_cursor),   cmocka_unit_test(test_drop),
-        cmocka_unit_test(test_direct),   cmocka_unit_test(test_direct_refused),
+        cmocka_unit_test(test_refusals),       cmocka_unit_test(test_read),
+        cmocka_unit_test(test_cursor),         cmocka_unit_test(test_drop),
+        cmocka_unit_test(test_cached_stays),   cmocka_unit_test(test_direct),
+        cmocka_unit_test(test_direct_refused),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -148,6 +148,105 @@ static void test_reads(void **state)
     }
 }
 
+/* ---- the page cache ---- */
+
+#define EACH   UINT64_C(70001)
+#define PIECES ((int32_t)(SIZE / EACH))
+
+/* Reads the file through n lanes in pieces, checks every byte, and says how many came from the page
+ * cache. */
+static uint64_t read_pieces(struct file *f, int32_t n, int32_t *give_back)
+{
+    static struct lane_request r[PIECES];
+    struct lanes *l = open_lanes(n);
+    struct lane_stats s;
+    int32_t left = PIECES, back = 0;
+
+    memset(mem, 0, MEM);
+    for (int32_t i = 0; i < PIECES; i++) {
+        r[i] = (struct lane_request){.file = f,
+                                     .offset = (uint64_t)i * EACH,
+                                     .bytes = EACH,
+                                     .dst = mem + (uint64_t)i * (EACH + 8192) / 4096 * 4096,
+                                     .urgent = i % 5 == 4};
+        lanes_submit(l, &r[i]);
+    }
+    /* Queued ones may be taken back and given again, also those that wait for their turn to be
+     * copied. */
+    for (int32_t i = PIECES - 1; give_back && i >= 0; i--) {
+        if (!lanes_take_back(l, &r[i]))
+            continue;
+        back++;
+        lanes_submit(l, &r[i]);
+    }
+    reap_all(l, left);
+    for (int32_t i = 0; i < PIECES; i++)
+        check(&r[i]);
+    lanes_get_stats(l, &s);
+    assert_int_equal(s.reads, PIECES);
+    assert_int_equal(s.bytes_wanted, PIECES * EACH);
+    assert_true(s.bytes_cached <= s.bytes_read);
+    if (give_back)
+        *give_back += back;
+    lanes_close(l);
+    return s.bytes_cached;
+}
+
+static void test_page_cache(void **state)
+{
+    static const int32_t counts[] = {1, 3, 16, 64};
+    const size_t all = (SIZE + 4095) / 4096;
+    const uint64_t half = SIZE / 2 & ~UINT64_C(4095);
+    int32_t back = 0;
+    struct lanes *l;
+    struct lane_request r = {.file = data, .offset = 12345, .bytes = 5000, .dst = mem};
+
+    (void)state;
+    assert_int_equal(file_set_direct(data, FILE_DIRECT_AUTO, &err), 0);
+    if (!file_is_direct(data) || !scratch_cache("data", SIZE))
+        skip();
+    for (int k = 0; k < 4; k++) {
+        size_t cached;
+        assert_true(scratch_cache("data", SIZE)); /* nothing is there, and nothing is put there */
+        assert_int_equal(read_pieces(data, counts[k], NULL), 0);
+        assert_int_equal(scratch_cached("data"), 0);
+
+        /* A piece is taken from there whole, or not at all. */
+        assert_true(scratch_cache("data", half));
+        cached = scratch_cached("data");
+        assert_int_equal(cached, all - half / 4096);
+        assert_int_equal(read_pieces(data, counts[k], &back),
+                         (uint64_t)(PIECES - (int32_t)((half + EACH - 1) / EACH)) * EACH);
+        assert_int_equal(scratch_cached("data"), cached);
+
+        assert_true(scratch_cache("data", 0));
+        assert_int_equal(read_pieces(data, counts[k], &back), PIECES * EACH);
+        assert_int_equal(file_set_direct(data, FILE_DIRECT_ON, &err), 0); /* that is: always */
+        assert_int_equal(read_pieces(data, counts[k], NULL), 0);
+        assert_int_equal(file_set_direct(data, FILE_DIRECT_OFF, &err), 0);
+        assert_true(scratch_cache("data", 0));
+        assert_int_equal(read_pieces(data, counts[k], NULL), PIECES * EACH);
+        assert_int_equal(scratch_cached("data"), all); /* what others had cached stays */
+        assert_true(scratch_cache("data", SIZE));
+        assert_in_range(read_pieces(data, counts[k], NULL), 0, SIZE / 2);
+        assert_in_range(scratch_cached("data"), 0, PIECES); /* pages at seams, at most */
+        assert_int_equal(file_set_direct(data, FILE_DIRECT_AUTO, &err), 0);
+    }
+    assert_true(back > 0);
+
+    /* At once, on the calling thread. */
+    l = open_lanes(1);
+    assert_true(scratch_cache("data", SIZE));
+    assert_false(lanes_read_cached(l, &r));
+    assert_true(scratch_cache("data", 0));
+    assert_true(lanes_read_cached(l, &r));
+    check(&r);
+    assert_int_equal(file_set_direct(data, FILE_DIRECT_ON, &err), 0);
+    assert_false(lanes_read_cached(l, &r));
+    assert_int_equal(file_set_direct(data, FILE_DIRECT_AUTO, &err), 0);
+    lanes_close(l);
+}
+
 /* ---- faults ---- */
 
 static struct {
@@ -444,6 +543,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bounds),
         cmocka_unit_test_teardown(test_reads, no_fault),
+        cmocka_unit_test_teardown(test_page_cache, no_fault),
         cmocka_unit_test_teardown(test_short_and_interrupted, no_fault),
         cmocka_unit_test_teardown(test_eio, no_fault),
         cmocka_unit_test_teardown(test_einval, no_fault),

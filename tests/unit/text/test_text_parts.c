@@ -507,10 +507,11 @@ static void test_cuts(void **state)
                 seed = seed * 1664525u + 1013904223u;
                 text[i] = "aabbcddex"[seed >> 16 & 7];
             }
-            s.b.pair_bits = NULL;
             assert_int_equal(bpe_encode(&s.b, &w, text, n, &without, NULL), 0);
-            assert_int_equal(bpe_prepare_cuts(&s.b, &s.a, NULL), 0);
+            assert_int_equal(bpe_prepare_cuts(&s.b, &s.a, 20, NULL), 0);
             assert_int_equal(bpe_encode(&s.b, &w, text, n, &with, NULL), 0);
+            assert_int_equal(atomic_load(&s.b.cuts->ready), n > 20);
+            bpe_close_cuts(&s.b);
             assert_int_equal(with.n, without.n);
             assert_memory_equal(with.ids, without.ids, with.n * sizeof *with.ids);
             bpe_work_free(&w);

@@ -34,13 +34,19 @@ static int no_fault(void **state)
 
 #define MIB (UINT64_C(1) << 20)
 
+static bool direct_works(void)
+{
+    return file_set_direct(world.files[0].file, FILE_DIRECT_AUTO, &err) == 0 &&
+           file_is_direct(world.files[0].file);
+}
+
 static void test_walks(void **state)
 {
     static const uint64_t residents[] = {
         0, 5000, 300000, 2 * MIB, 9 * MIB, 20 * MIB + 12345, 28 * MIB, UINT64_MAX};
     static const uint64_t rings[] = {0, 7 * MIB, 24 * MIB, 200 * MIB};
     static const int32_t lanes[] = {1, 2, 7, 16};
-    uint64_t waits = 0;
+    uint64_t waits = 0, cached = 0;
     int turn = 0;
 
     (void)state;
@@ -50,11 +56,13 @@ static void test_walks(void **state)
                 struct weights_stats st;
                 struct opened o;
                 uint64_t wanted;
+                enum file_direct mode = turn % 4 < 2 ? FILE_DIRECT_AUTO : FILE_DIRECT_OFF;
 
                 if ((turn + (int)(r + s)) % 2) /* half of the grid keeps the test short */
                     continue;
-                o = world_weights(&world, residents[r], rings[s], 0, lanes[k],
-                                  turn % 4 < 2 ? FILE_DIRECT_AUTO : FILE_DIRECT_OFF, NULL);
+                if (mode == FILE_DIRECT_AUTO && turn % 8 < 4 && direct_works())
+                    mode = FILE_DIRECT_ON; /* the files lie in the page cache */
+                o = world_weights(&world, residents[r], rings[s], 0, lanes[k], mode, NULL);
                 for (int pass = 0; pass < 3; pass++)
                     world_walk(&world, &o, true);
                 weights_get_stats(o.w, &st);
@@ -84,10 +92,74 @@ static void test_walks(void **state)
                                         st.resident_bytes);
                 }
                 waits += st.waits;
+                cached += st.lanes.bytes_cached;
+                assert_true(mode != FILE_DIRECT_ON || st.lanes.bytes_cached == 0);
                 assert_true(st.waits == 0 || st.wait_s > 0);
                 opened_close(&o);
             }
     assert_true(waits > 0);
+    assert_true(cached > 0 || !direct_works());
+}
+
+/* Whole units: at once when all is there, in a view that lives as long as the pass; else as if
+ * never asked. */
+static void test_whole(void **state)
+{
+    static const uint64_t residents[] = {0, 9 * MIB, UINT64_MAX};
+    const struct pass_need need = {.width = 1, .head = true};
+    int whole[3] = {0};
+
+    (void)state;
+    for (int k = 0; k < 3; k++)
+        for (int pass = 0; pass < 3; pass++) {
+            struct opened o = world_weights(&world, residents[k], 9 * MIB, 0, 3,
+                                            pass % 2 ? FILE_DIRECT_OFF : FILE_DIRECT_AUTO, NULL);
+            struct weights_view v[64];
+            struct weights_pass *p;
+
+            while (weights_load(o.w))
+                ;
+            if (pass)
+                world_walk(&world, &o, true); /* all resident rows have arrived */
+            assert_int_equal(weights_pass_begin(o.w, &need, &p, &err), 0);
+            for (int32_t i = 0; i < world.model.n_schedule; i++) {
+                const unit_id u = world.schedule[i];
+                const struct part *part = &world.units[u].part[0];
+                const int rc = weights_whole(p, u, &v[i], &err);
+
+                assert_in_range(rc, 0, 1);
+                if (rc == 0) {
+                    v[i].data = NULL;
+                    if (pass && residents[k] == UINT64_MAX)
+                        fail_msg("unit %d is in memory and was not given", (int)u);
+                    assert_int_equal(world_unit(&world, p, u, &err), 0);
+                    continue;
+                }
+                whole[k]++;
+                assert_int_equal(v[i].row0, 0);
+                assert_int_equal(v[i].rows, part->rows);
+                assert_int_equal(v[i].row_bytes, part->row_bytes);
+            }
+            for (int32_t i = 0; i < world.model.n_schedule; i++)
+                if (v[i].data)
+                    assert_memory_equal(v[i].data, world_row(&world, world.schedule[i], 0, 0),
+                                        (uint64_t)v[i].rows * v[i].row_bytes);
+            assert_int_equal(weights_pass_end(p), 0);
+
+            /* Its turn is over then; and out of turn it is an error, as weights_next says. */
+            assert_int_equal(weights_pass_begin(o.w, &need, &p, &err), 0);
+            if (weights_whole(p, world.schedule[0], &v[0], &err) == 1)
+                assert_int_equal(weights_next(p, world.schedule[0], &v[1], &err), LEAT_ERR_STATE);
+            else
+                assert_int_equal(weights_whole(p, world.schedule[1], &v[1], &err), LEAT_ERR_STATE);
+            assert_int_equal(weights_whole(p, world.schedule[0], &v[1], &err), LEAT_ERR_STATE);
+            assert_int_equal(weights_pass_end(p), 0);
+            world_walk(&world, &o, true);
+            opened_close(&o);
+        }
+    assert_int_equal(whole[0], 0);
+    assert_true(whole[1] > 0); /* the small ones */
+    assert_true(whole[2] >= 2 * world.model.n_schedule);
 }
 
 static void test_head_left_out(void **state)
@@ -451,6 +523,28 @@ static void test_cancel_while_waiting(void **state)
     }
 }
 
+/* Nothing has arrived: weights_whole says so at once and weights_next waits. */
+static void test_whole_not_there(void **state)
+{
+    const struct pass_need need = {.width = 1, .head = true};
+    struct weights_pass *p;
+    struct weights_view v;
+    struct opened o;
+
+    (void)state;
+    set_fault(0, -1, false);
+    fault.gated = true;
+    o = world_weights(&world, UINT64_MAX, 0, 0, 1, FILE_DIRECT_AUTO, NULL);
+    assert_int_equal(weights_pass_begin(o.w, &need, &p, &err), 0);
+    assert_int_equal(weights_whole(p, world.schedule[0], &v, &err), 0);
+    assert_int_equal(weights_whole(p, world.schedule[0], &v, &err), 0);
+    for (int i = 0; i < 100000; i++)
+        sem_post(&fault.gate);
+    assert_int_equal(world_unit(&world, p, world.schedule[0], &err), 0);
+    assert_int_equal(weights_pass_end(p), 0);
+    opened_close(&o);
+}
+
 static void test_smallest(void **state)
 {
     struct weights_need need;
@@ -506,6 +600,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_walks),
+        cmocka_unit_test(test_whole),
         cmocka_unit_test(test_head_left_out),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_vectors),
@@ -514,6 +609,7 @@ int main(void)
         cmocka_unit_test_teardown(test_failing_drive, no_fault),
         cmocka_unit_test_teardown(test_retries_and_refusals, no_fault),
         cmocka_unit_test_teardown(test_truncated, no_fault),
+        cmocka_unit_test_teardown(test_whole_not_there, no_fault),
         cmocka_unit_test_teardown(test_cancel, no_fault),
         cmocka_unit_test_teardown(test_cancel_while_waiting, no_fault),
     };

@@ -522,6 +522,56 @@ static void test_cuts(void **state)
     arena_close(&s.a);
 }
 
+static const char *long_text;
+
+static void *encode_long(void *arg)
+{
+    struct small *s = arg;
+    struct bpe_work w = {0};
+    struct token_list *l = calloc(1, sizeof *l);
+    if (bpe_encode(&s->b, &w, long_text, strlen(long_text), l, NULL) < 0)
+        l->n = 0;
+    bpe_work_free(&w);
+    return l;
+}
+
+/* The first to need the cuts fills them; threads that come at the same time find the same tokens. */
+static void test_cuts_threads(void **state)
+{
+    enum { N = 20000, THREADS = 4 };
+    static const char *const rules[] = {"a b", "b c", "ab ab", "c a", "abab c", "d d", "dd dd"};
+    static char text[N + 1];
+    (void)state;
+    uint32_t seed = 3;
+    for (int i = 0; i < N; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        text[i] = "aabbcdde"[seed >> 16 & 7];
+    }
+    long_text = text;
+    struct small s;
+    small_open(&s, "abcde", rules, 7);
+    struct token_list *whole = encode_long(&s);
+    assert_true(whole->n > N / 8);
+    assert_int_equal(bpe_prepare_cuts(&s.b, &s.a, BPE_CUT_OVER, NULL), 0);
+    pthread_t t[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&t[i], NULL, encode_long, &s), 0);
+    for (int i = 0; i < THREADS; i++) {
+        void *got;
+        assert_int_equal(pthread_join(t[i], &got), 0);
+        struct token_list *l = got;
+        assert_int_equal(l->n, whole->n);
+        assert_memory_equal(l->ids, whole->ids, l->n * sizeof *l->ids);
+        token_list_free(l);
+        free(l);
+    }
+    assert_true(atomic_load(&s.b.cuts->ready));
+    token_list_free(whole);
+    free(whole);
+    bpe_close_cuts(&s.b);
+    arena_close(&s.a);
+}
+
 /* A mebibyte without a place to cut: the time of a quadratic way would be hours. */
 static void test_long_piece(void **state)
 {
@@ -558,7 +608,7 @@ int main(void)
         cmocka_unit_test(test_behaviours),     cmocka_unit_test(test_code_splits),
         cmocka_unit_test(test_added),          cmocka_unit_test(test_vocab),
         cmocka_unit_test(test_merging),        cmocka_unit_test(test_cuts),
-        cmocka_unit_test(test_long_piece),
+        cmocka_unit_test(test_cuts_threads),   cmocka_unit_test(test_long_piece),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,8 +75,9 @@ def kernel_tests(tmp_path_factory):
         if not shutil.which(compiler) or not shutil.which(emulator):
             pytest.skip('no %s or %s' % (compiler, emulator))
         if arch not in made:
-            made[arch] = str(tmp_path_factory.mktemp(arch) / 'kernels')
-            subprocess.run(['sh', 'tests/unit/kernels/alone.sh', compiler, made[arch]], cwd=ROOT, check=True)
+            program = str(tmp_path_factory.mktemp(arch) / 'kernels')
+            subprocess.run(['sh', 'tests/unit/kernels/alone.sh', compiler, program], cwd=ROOT, check=True)
+            made[arch] = program
         return made[arch], emulator
     return make
 

@@ -104,6 +104,8 @@ static void fill_avx512(struct kernels *k)
 #if defined(KERNELS_HAVE_NEON)
 static void fill_neon(struct kernels *k)
 {
+    ops_fill_neon(k);
+    k->act_prepare = act_prepare_neon;
     k->matmul = matmul_neon;
 }
 

@@ -21,6 +21,7 @@ void matmul_avxvnni(const struct matmul *m, int32_t row_begin, int32_t row_end, 
 /* The same source with the AVX-512 form of its instructions; for tests alone. */
 void matmul_avxvnni_evex(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch);
 
+void act_prepare_neon(enum act_kind kind, const float *x, void *dst, int32_t cols);
 /* ARM: dotprod, and dotprod with i8mm. */
 void matmul_neon(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch);
 void matmul_i8mm(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch);

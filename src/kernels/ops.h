@@ -22,10 +22,13 @@ void ops_fill_scalar(struct kernels *k);
 void ops_fill_avx2(struct kernels *k);
 /* The same for AVX-512 F, BW, VL, DQ; overwrites what is faster with it. */
 void ops_fill_avx512(struct kernels *k);
+/* The same for ARM: any AArch64 processor. */
+void ops_fill_neon(struct kernels *k);
 
 /* For the table above: the parts that lie in files of their own. */
 void ops_attn_tile_scalar(const struct attn_tile *a);
 void ops_attn_tile_avx2(const struct attn_tile *a);
 void ops_attn_tile_avx512(const struct attn_tile *a);
+void ops_attn_tile_neon(const struct attn_tile *a);
 
 #endif

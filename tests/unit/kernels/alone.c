@@ -2,9 +2,8 @@
  *
  *     cc -O2 -std=gnu17 -ffp-contract=off -o kernels tests/unit/kernels/alone.c -lm -lpthread
  *
- * Run it from the root of the sources (or set LEAT_GOLDEN to tests/golden). It has every tier's
- * products and the tests of formats and products; of the other operations the portable ones alone.
- * cc may be gcc, clang or a cross compiler (then -static). */
+ * Run it from the root of the sources (or set LEAT_GOLDEN to tests/golden). It has every tier and
+ * all the kernel tests. cc may be gcc, clang or a cross compiler (then -static). */
 #define _GNU_SOURCE
 #define KERNELS_ALONE
 
@@ -87,6 +86,25 @@ ALONE_BEGIN("avx2,fma,f16c")
 #include "../../../src/kernels/matmul_float_avx2.c"
 #undef INLINE
 #undef ALONE_ISA
+#define ALONE_ISA ops_avx2
+#include "../../../src/kernels/ops_avx2.c"
+#undef ALONE_ISA
+#define ALONE_ISA attn_avx2
+#include "../../../src/kernels/ops_attn_avx2.c"
+#undef COLS
+#undef HALF
+#undef BLOCK
+#undef ROWS
+#undef INLINE
+#undef DIRECT
+#undef DIRECT_ALL
+#undef VALUES
+#undef VALUES_ROW
+#undef FEW
+#undef STREAM_BYTES
+#undef DIRECT_ROW
+#undef VALUES_FEW
+#undef ALONE_ISA
 ALONE_END
 
 /* These headers are compiled anew for each instruction set. */
@@ -126,19 +144,27 @@ ALONE_BEGIN("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
 #include "../../../src/kernels/matmul_avxvnni.c"
 #undef matmul_avxvnni
 #undef ALONE_ISA
+
+#define ALONE_ISA attn_avx512
+#include "../../../src/kernels/ops_attn_avx512.c"
+#undef ALONE_ISA
+#include "../../../src/kernels/ops_avx512.c"
 ALONE_END
 
-void ops_fill_avx2(struct kernels *k)
-{
-    (void)k; /* portable ones remain */
-}
-
-void ops_fill_avx512(struct kernels *k)
-{
-    (void)k;
-}
-
 #elif defined(__aarch64__)
+
+#define ALONE_ISA ops_neon
+#include "../../../src/kernels/act_neon.c"
+#include "../../../src/kernels/ops_neon.c"
+#undef ALONE_ISA
+#define ALONE_ISA attn_neon
+#include "../../../src/kernels/ops_attn_neon.c"
+#undef COLS
+#undef HALF
+#undef BLOCK
+#undef ROWS
+#undef INLINE
+#undef ALONE_ISA
 
 #pragma GCC push_options
 #pragma GCC target("arch=armv8.2-a+dotprod")
@@ -173,9 +199,21 @@ void ops_fill_avx512(struct kernels *k)
 #define main main_matmul
 #include "test_matmul.c"
 #undef main
+#undef ALONE_ISA
+#define ALONE_ISA test_ops
+#define main main_ops
+#include "test_ops.c"
+#undef main
+#undef ALONE_ISA
+#define ALONE_ISA test_attn
+#define main main_attn
+#include "test_ops_attn.c"
+#undef main
 
 int main(void)
 {
-    int failed = main_formats();
-    return main_matmul() != 0 || failed != 0;
+    int failed = main_formats() != 0;
+    failed |= main_matmul() != 0;
+    failed |= main_ops() != 0;
+    return failed | (main_attn() != 0);
 }

@@ -40,6 +40,7 @@ struct CMUnitTest {
 #define assert_null(p)            assert_true((p) == NULL)
 #define assert_int_equal(a, b)    assert_true((long long)(a) == (long long)(b))
 #define assert_string_equal(a, b) assert_true(strcmp(a, b) == 0)
+#define assert_memory_equal(a, b, n) assert_true(memcmp(a, b, n) == 0)
 #define skip()                    return
 #define cmocka_run_group_tests(tests, setup, teardown)                                             \
     alone_run(tests, (int)(sizeof(tests) / sizeof(tests)[0]))

@@ -1,10 +1,6 @@
 /* The operations of ops.h against their formulas in double precision, every tier against the
  * portable one, and the law: a value's result does not depend on where it lies in an array. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "alone.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,10 +1,6 @@
 /* attn_tile against attention written out in double precision, and the law: a query's result
  * does not depend on which queries stand beside it, nor on what lies at positions it cannot see. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "alone.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -104,6 +104,8 @@ ALONE_BEGIN("avx2,fma,f16c")
 #undef STREAM_BYTES
 #undef DIRECT_ROW
 #undef VALUES_FEW
+#undef ATTN_TARGET
+#undef ATTN_ENTRY
 #undef ALONE_ISA
 ALONE_END
 

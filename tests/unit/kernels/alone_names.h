@@ -83,6 +83,7 @@
 #define query_at          ALONE_NAME(query_at)
 #define rand32            ALONE_NAME(rand32)
 #define row_part          ALONE_NAME(row_part)
+#define row_unpack        ALONE_NAME(row_unpack)
 #define rows_few          ALONE_NAME(rows_few)
 #define rows_many         ALONE_NAME(rows_many)
 #define rows_stage        ALONE_NAME(rows_stage)

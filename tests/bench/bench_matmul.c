@@ -3,11 +3,10 @@
  *     bench_matmul [-i ISA] [-t THREADS] [-f FORMAT] [-r ROWS] [-c COLS] [-n TOKENS] [-s SECONDS]
  *                  [-w MIB] [-k CHUNK]
  *
- * First what the machine can do at most (bench_limits.h), then, without -n, decode (1 token, weights
- * far beyond the caches, GB/s of weights) and prefill (512 tokens, GMAC/s) of every format, each with
- * its share of the limit: bytes against reads of the same weights in alternation (median), and multiply-adds against the tier's peak
- * (vpdpbusd of 64 for avx512, half of it for avxvnni, vpmaddubsw + vpmaddwd + vpaddd for avx2, FMA
- * for the float formats). Threads take halves, thirds, ... of the rows, each pinned, in calls of
+ * First what the machine can do at most (plan/probe_compute.h), then, without -n, decode (1 token,
+ * weights far beyond the caches, GB/s of weights) and prefill (512 tokens, GMAC/s) of every format,
+ * each with its share of the limit: bytes against reads of the same weights in alternation (median, by
+ * the clock), multiply-adds against the tier's own peak. Threads take halves, thirds, ... of the rows, each pinned, in calls of
  * CHUNK rows (all by default). A rate is the best of several rounds, a round the processor time of
  * its slowest thread, so that other work on the machine counts little. -w MIB: weights to walk with
  * fewer than 8 tokens (200; 0 for one copy: what arithmetic allows with small ROWS). */
@@ -21,12 +20,12 @@
 #include <unistd.h>
 
 #include "../../src/kernels/kernels.h"
-#include "bench_limits.h"
+#include "../../src/plan/probe_compute.h"
 
 enum { MAX_THREADS = 64, REPEAT_BYTES = 64 << 20 /* shorter walks are repeated within a round */ };
 
 static int32_t walk_mib = 200, chunk;
-static double limits[LIMITS]; /* per second; 0 = not there */
+static double peak[2]; /* multiply-adds per second by enum compute_kind; 0 = not measured */
 
 struct bench {
     const struct kernels *k;
@@ -37,11 +36,6 @@ struct bench {
     void *scratch[MAX_THREADS];
     pthread_barrier_t barrier;
     double spent[MAX_THREADS]; /* processor time of each thread's part */
-    /* For a limit instead of a product. */
-    limit_fn *limit;
-    const char *memory;
-    size_t n;
-    uint64_t kept[MAX_THREADS];
 };
 
 struct job {
@@ -69,8 +63,6 @@ static void *run_thread(void *arg)
     pthread_barrier_wait(&b->barrier);
     double start = now(CLOCK_THREAD_CPUTIME_ID);
     int32_t step = chunk > 0 ? chunk : share > 0 ? share : 1;
-    if (b->limit != NULL)
-        b->kept[j->id] = b->limit(b->memory + (size_t)j->id * b->n, b->n);
     for (int32_t i = 0; i < b->copies * b->repeats; i++) {
         struct matmul m = b->m;
         m.w = (const char *)m.w + (size_t)(i % b->copies) * b->copy_bytes;
@@ -121,43 +113,18 @@ static double best_seconds(struct bench *b, double seconds)
     return best;
 }
 
-static void measure_limits(int32_t threads, double seconds)
+static void measure_peaks(const struct kernels *k, int32_t threads, double seconds)
 {
-    static const char *const names[LIMITS] = {"read", "read, fetching ahead",
-                                              "vpmaddubsw + vpmaddwd + vpaddd", "vpdpbusd 512",
-                                              "FMA 256"};
-    size_t bytes = (size_t)256 << 20;
-    char *memory = big(bytes);
-    memset(memory, 1, bytes);
-    for (int l = 0; l < LIMITS; l++) {
-        double unit;
-        limit_fn *fn = limit_of((enum limit)l, &unit);
-        if (fn == NULL)
+    for (int kind = COMPUTE_INT8; kind <= COMPUTE_F32; kind++) {
+        struct compute_fact f;
+        probe_multiply_add(k->isa, (enum compute_kind)kind, threads, seconds, &f);
+        if (f.missing != NULL) {
+            printf("limit, threads %d: %s\n", threads, f.missing);
             continue;
-        bool reads = l <= LIMIT_READ_AHEAD;
-        struct bench b = {.threads = threads, .limit = fn, .memory = memory};
-        b.n = reads ? bytes / (size_t)threads / 4096 * 4096 : 2000000;
-        if (!reads)
-            b.memory = NULL;
-        limits[l] = unit * (double)b.n * threads / best_seconds(&b, seconds);
-        printf("limit, threads %d: %8.2f %s (%s)\n", threads, limits[l] * 1e-9,
-               reads ? "GB/s" : "GMAC/s", names[l]);
+        }
+        peak[kind] = f.best_per_s;
+        printf("limit, threads %d: %8.2f GMAC/s (%s)\n", threads, f.best_per_s * 1e-9, f.source);
     }
-    free(memory);
-    limits[LIMIT_READ] = limits[LIMIT_READ] > limits[LIMIT_READ_AHEAD] ? limits[LIMIT_READ]
-                                                                       : limits[LIMIT_READ_AHEAD];
-}
-
-/* Multiply-adds per second that the tier's own instructions reach; 0 = not measured. */
-static double peak_of(const struct kernels *k, const struct format_info *info)
-{
-    if (strncmp(k->isa, "avx", 3) != 0)
-        return 0;
-    if (info->act == ACT_F32)
-        return limits[LIMIT_FMA];
-    if (strcmp(k->isa, "avx512") == 0)
-        return limits[LIMIT_VNNI];
-    return strcmp(k->isa, "avxvnni") == 0 ? limits[LIMIT_VNNI] / 2 : limits[LIMIT_MADDUBS];
 }
 
 static int compare(const void *a, const void *b)
@@ -174,15 +141,15 @@ static double read_share(struct bench *b, const void *w, size_t bytes, double se
     static double shares[ROUNDS_MAX];
     int32_t n = 0;
     double start = now(CLOCK_MONOTONIC);
-    struct bench reads = {.threads = b->threads, .memory = w};
-    reads.n = bytes / (size_t)b->threads / 4096 * 4096;
     while (n < ROUNDS_MAX && (n < 5 || now(CLOCK_MONOTONIC) - start < seconds)) {
-        double unit, t[2];
-        for (int l = LIMIT_READ; l <= LIMIT_READ_AHEAD; l++) {
-            reads.limit = limit_of((enum limit)l, &unit);
-            t[l] = reads.limit != NULL ? round_seconds(&reads) : 1e9;
-        }
-        shares[n++] = (t[0] < t[1] ? t[0] : t[1]) / round_seconds(b);
+        struct compute_fact reads; /* its shortest: three rounds of each way to read */
+        probe_memory_read(w, bytes, b->threads, 0, &reads);
+        if (reads.missing != NULL)
+            return 0;
+        double before = now(CLOCK_MONOTONIC);
+        round_seconds(b);
+        double product = (double)bytes * b->repeats / (now(CLOCK_MONOTONIC) - before);
+        shares[n++] = product / reads.median_per_s;
     }
     qsort(shares, (size_t)n, sizeof *shares, compare);
     return shares[n / 2];
@@ -236,12 +203,11 @@ static void measure(const struct kernels *k, int32_t threads, enum format f, int
     double best = best_seconds(&b, share > 0 ? 0 : seconds);
     double macs = (double)rows * cols * tokens * b.copies * b.repeats;
     bytes *= (size_t)b.repeats;
-    double peak = peak_of(k, info);
+    double most = peak[info->act == ACT_F32 ? COMPUTE_F32 : COMPUTE_INT8];
     printf("%-7s %-6s threads %d  %6d x %-6d tokens %-4d  %7.2f GB/s (%3.0f %%)  %8.2f GMAC/s "
            "(%3.0f %%)\n",
            k->isa, info->name, threads, rows, cols, tokens, (double)bytes / best * 1e-9,
-           100 * share, macs / best * 1e-9,
-           peak > 0 ? 100 * macs / best / peak : 0);
+           100 * share, macs / best * 1e-9, most > 0 ? 100 * macs / best / most : 0);
     fflush(stdout);
     for (int32_t i = 0; i < threads; i++)
         free(b.scratch[i]);
@@ -295,7 +261,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", e.message);
         return 2;
     }
-    measure_limits(threads, seconds / 2);
+    measure_peaks(k, threads, seconds / 2);
     for (uint32_t id = 0; id < FORMAT_LIMIT; id++) {
         const struct format_info *info = format_info(id);
         if (info == NULL || !info->runs || (format != NULL && strcmp(format, info->name) != 0))

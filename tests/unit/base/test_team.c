@@ -116,6 +116,56 @@ static void test_mixed(void **state)
     team_close(t);
 }
 
+/* Runs of team_guided: each begins at and, the last apart, is a multiple of the granule; all of them
+ * together are everything once; and they do shrink. */
+struct runs {
+    uint32_t *items;
+    int64_t total, granule;
+    _Atomic int64_t longest, shortest;
+    _Atomic int bad;
+};
+
+static void mark_run(void *arg, int32_t thread, int64_t begin, int64_t end)
+{
+    struct runs *r = arg;
+    const int64_t n = end - begin;
+    (void)thread;
+    if (begin % r->granule != 0 || n <= 0 || (end != r->total && n % r->granule != 0))
+        r->bad++;
+    for (int64_t x = r->longest; n > x && !atomic_compare_exchange_weak(&r->longest, &x, n);)
+        ;
+    for (int64_t x = r->shortest; n < x && !atomic_compare_exchange_weak(&r->shortest, &x, n);)
+        ;
+    for (int64_t j = begin; j < end; j++)
+        r->items[j]++;
+}
+
+static void test_guided(void **state)
+{
+    (void)state;
+    static uint32_t items[5000];
+    for (int32_t threads = 1; threads <= 4; threads++) {
+        struct team *t;
+        uint64_t seed = 7;
+        assert_int_equal(team_open(threads, &t, &err), 0);
+        for (int i = 0; i < 300; i++) {
+            struct runs r = {.items = items, .shortest = INT64_MAX};
+            r.total = 1 + (int64_t)(random_next(&seed) % 5000);
+            r.granule = 1 + (int64_t)(random_next(&seed) % 64);
+            memset(items, 0, sizeof items);
+            team_guided(t, r.total, r.granule, mark_run, &r);
+            for (int64_t j = 0; j < 5000; j++)
+                assert_int_equal(items[j], j < r.total);
+            assert_int_equal(r.bad, 0);
+            if (threads > 1 && r.total >= 100 * r.granule) {
+                assert_true(r.longest >= r.total / (2 * threads) / r.granule * r.granule);
+                assert_true(r.shortest <= r.granule);
+            }
+        }
+        team_close(t);
+    }
+}
+
 static void note_thread(void *arg, int32_t thread, int64_t begin, int64_t end)
 {
     int64_t *n = arg;
@@ -203,10 +253,10 @@ static void test_idle(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_for),      cmocka_unit_test(test_run),
-        cmocka_unit_test(test_mixed),    cmocka_unit_test(test_inline),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_signals),
-        cmocka_unit_test(test_idle),
+        cmocka_unit_test(test_for),     cmocka_unit_test(test_run),
+        cmocka_unit_test(test_mixed),   cmocka_unit_test(test_guided),
+        cmocka_unit_test(test_inline),  cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_signals), cmocka_unit_test(test_idle),
     };
     return cmocka_run_group_tests_name("team", tests, NULL, NULL);
 }

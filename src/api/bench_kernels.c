@@ -9,10 +9,10 @@
 #include "../base/error.h"
 #include "../base/os.h"
 
-#define ROWS    2048
-#define COLS    2048
-#define GRANULE 32 /* rows: what a thread takes at least */
-#define SECONDS 0.2
+#define ROWS       2048
+#define COLS       2048
+#define GRANULE    32 /* rows: what a thread takes at least */
+#define SECONDS    0.2
 #define TOKENS_MAX 512
 
 struct product {
@@ -63,7 +63,8 @@ static void fill_weights(uint8_t *w, uint64_t bytes, enum format f)
     }
     for (uint64_t i = 0; i < bytes; i++)
         w[i] = (uint8_t)(i * 2654435761u >> 13);
-    for (uint64_t i = 0; i + (uint64_t)info->block_bytes <= bytes; i += (uint64_t)info->block_bytes) {
+    for (uint64_t i = 0; i + (uint64_t)info->block_bytes <= bytes;
+         i += (uint64_t)info->block_bytes) {
         uint8_t *d = w + i + (f == FORMAT_Q6_K ? 208 : 0);
         d[0] = f == FORMAT_MXFP4 ? 120 : 0x12;
         if (f != FORMAT_MXFP4)

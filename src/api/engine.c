@@ -185,8 +185,7 @@ static bool plan_without_text(struct leat_engine *g, struct opening *o)
     ask.tokenizer_bytes = o->text_bound;
     return budget_resolve(g->model, &ask, &most, NULL) == 0 && least.context == most.context &&
            least.width == most.width && least.max_logits == most.max_logits &&
-           least.resident_bytes == most.resident_bytes &&
-           least.stream_bytes == most.stream_bytes &&
+           least.resident_bytes == most.resident_bytes && least.stream_bytes == most.stream_bytes &&
            least.expert_cache_bytes == most.expert_cache_bytes &&
            (ask.ceiling_bytes == UINT64_MAX || most.total_bytes <= ask.ceiling_bytes);
 }

@@ -64,8 +64,8 @@ static void add_tests(struct bench *b, enum bench_kind kind, const struct list *
             if (lengths->v[i] == 0)
                 continue;
             b->longest = need > b->longest ? need : b->longest;
-            b->tests[b->n_tests++] = (struct bench_test){
-                .kind = kind, .tokens = lengths->v[i], .depth = b->depths.v[d]};
+            b->tests[b->n_tests++] =
+                (struct bench_test){.kind = kind, .tokens = lengths->v[i], .depth = b->depths.v[d]};
         }
 }
 
@@ -117,10 +117,10 @@ static int generate(struct bench *b, struct leat_session *s, int32_t from, int32
     };
     code = leat_generate(b->engine, &q, 1, r, e);
     if (code == 0 && r->n_tokens != predict)
-        code = error_set(e, LEAT_ERR_CONTEXT,
-                         "the context of %d tokens was full after %d of %d: give a larger --context",
-                         (int)leat_engine_facts(b->engine)->context, (int)r->n_tokens,
-                         (int)predict);
+        code =
+            error_set(e, LEAT_ERR_CONTEXT,
+                      "the context of %d tokens was full after %d of %d: give a larger --context",
+                      (int)leat_engine_facts(b->engine)->context, (int)r->n_tokens, (int)predict);
     return code;
 }
 

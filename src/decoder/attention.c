@@ -236,11 +236,12 @@ int attention_run(struct decoder *d, int32_t layer, struct leat_error *e)
     if (l->mat[MAT_QKV] >= 0)
         rc = product(d, l->mat[MAT_QKV], &d->l.in, d->n, d->l.qkv, stride, NULL, e);
     if (rc == 0)
-        rc = products(d,
-                      (const struct product_out[]){{l->mat[MAT_Q], d->l.qkv, stride, NULL},
-                                                   {l->mat[MAT_K], d->l.qkv + nq, stride, NULL},
-                                                   {l->mat[MAT_V], d->l.qkv + nq + nk, stride, NULL}},
-                      3, &d->l.in, d->n, e);
+        rc = products(
+            d,
+            (const struct product_out[]){{l->mat[MAT_Q], d->l.qkv, stride, NULL},
+                                         {l->mat[MAT_K], d->l.qkv + nq, stride, NULL},
+                                         {l->mat[MAT_V], d->l.qkv + nq + nk, stride, NULL}},
+            3, &d->l.in, d->n, e);
     if (rc < 0)
         return rc;
     struct finish_job j = {.d = d,

@@ -122,7 +122,8 @@ static void carve_moe(struct carver *c, const struct model *m, const struct extr
     l->parts = carve(c, parts, l->embd_stride * sizeof(float));
     for (int kind = 0; kind < ACT_KINDS; kind++) {
         l->gather_stride[kind] = x->expert_row[kind];
-        l->gather[kind] = x->expert_row[kind] ? carve(c, (uint64_t)l->hid_rows, x->expert_row[kind]) : NULL;
+        l->gather[kind] =
+            x->expert_row[kind] ? carve(c, (uint64_t)l->hid_rows, x->expert_row[kind]) : NULL;
     }
     l->route_ids = carve(c, w * k, sizeof(int32_t));
     l->route_w = carve(c, w * k, sizeof(float));

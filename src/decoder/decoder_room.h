@@ -38,7 +38,8 @@ struct layout {
     uint8_t *rows;      /* [width] table rows as stored */
     float *shared;      /* [width][n_embd] of the shared expert; NULL = none */
     float *parts;       /* rows of n_embd: experts' outputs */
-    uint8_t *gather[ACT_KINDS]; /* [hid_rows] prepared rows of the tokens of experts taken together */
+    uint8_t
+        *gather[ACT_KINDS]; /* [hid_rows] prepared rows of the tokens of experts taken together */
     size_t gather_stride[ACT_KINDS];
     float *router;      /* [width][n_expert] */
     int32_t *route_ids; /* [width][n_expert_used] ascending */

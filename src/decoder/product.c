@@ -116,8 +116,8 @@ static void product_rows(void *arg, int32_t thread, int64_t begin, int64_t end)
     }
 }
 
-static void job_add(struct product_job *j, const struct product_out *o, const struct weights_view *v,
-                    const struct input *in, int32_t n)
+static void job_add(struct product_job *j, const struct product_out *o,
+                    const struct weights_view *v, const struct input *in, int32_t n)
 {
     const struct part *p = &j->d->m->units[o->unit].part[0];
     struct matmul *m = &j->m[j->n];

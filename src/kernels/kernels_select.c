@@ -17,9 +17,9 @@
 
 /* Instruction sets beyond the architecture's baseline, as bits. */
 enum feature {
-    FEATURE_AVX2 = 1,   /* AVX2 + FMA + F16C, with the system saving ymm registers */
+    FEATURE_AVX2 = 1, /* AVX2 + FMA + F16C, with the system saving ymm registers */
     FEATURE_AVXVNNI = 2,
-    FEATURE_AVX512 = 4, /* AVX-512 F, BW, VL, DQ, VNNI, with zmm saved too */
+    FEATURE_AVX512 = 4,  /* AVX-512 F, BW, VL, DQ, VNNI, with zmm saved too */
     FEATURE_DOTPROD = 8, /* ARM: Advanced SIMD with dot products */
     FEATURE_I8MM = 16,   /* ARM: and with 8-bit matrix products */
 };
@@ -186,10 +186,11 @@ int kernels_select(const char *isa, const struct kernels **out, struct leat_erro
                                    "that runs here is %s, or use auto",
                              isa, tiers[i].needs, best);
     char quoted[64];
-    return error_set(e, LEAT_ERR_UNSUPPORTED,
-                     "no instruction set named '%s'; known are auto, scalar, avx2, avxvnni, avx512, "
-                     "neon, i8mm",
-                     error_quote(quoted, sizeof quoted, isa, strlen(isa)));
+    return error_set(
+        e, LEAT_ERR_UNSUPPORTED,
+        "no instruction set named '%s'; known are auto, scalar, avx2, avxvnni, avx512, "
+        "neon, i8mm",
+        error_quote(quoted, sizeof quoted, isa, strlen(isa)));
 }
 
 size_t matmul_scratch_bytes(int32_t max_cols, int32_t max_tokens)

@@ -11,8 +11,8 @@
 #include <immintrin.h>
 
 #if defined(KERNELS_VNNI_EVEX)
-#define VNNI_BYTES _mm256_dpbusd_epi32
-#define VNNI_WORDS _mm256_dpwssd_epi32
+#define VNNI_BYTES     _mm256_dpbusd_epi32
+#define VNNI_WORDS     _mm256_dpwssd_epi32
 #define matmul_avxvnni matmul_avxvnni_evex
 #else
 #define VNNI_BYTES _mm256_dpbusd_avx_epi32
@@ -31,8 +31,8 @@ struct work {
 _Static_assert(PANEL_BYTES % 64 == 0, "work is aligned");
 _Static_assert(PANEL_BYTES + sizeof(struct work) <= MATMUL_SCRATCH_BYTES, "scratch is enough");
 
-X8_INLINE void block32_many(enum format f, const struct x8_rows *r, const struct panel *p, int32_t b,
-                            int32_t tokens, __m256 *acc)
+X8_INLINE void block32_many(enum format f, const struct x8_rows *r, const struct panel *p,
+                            int32_t b, int32_t tokens, __m256 *acc)
 {
     struct x8_block32 w;
     unpack32(f, r, &w);

@@ -159,7 +159,8 @@ NEON_INLINE void unpack256(enum format f, const uint8_t *b, struct levels *u)
                 }
         break;
     default: { /* IQ4_XS */
-        const uint32_t high = load_u16(b + 2), low = load_u16(b + 4) | (uint32_t)load_u16(b + 6) << 16;
+        const uint32_t high = load_u16(b + 2), low = load_u16(b + 4) | (uint32_t)load_u16(b + 6)
+                                                                           << 16;
         u->d = load_half(b);
         for (int g = 0; g < 8; g++) {
             u->s[2 * g] = u->s[2 * g + 1] =
@@ -216,11 +217,13 @@ NEON_INLINE int32x4_t pair_dot16(int32x4_t sum, int8x16_t a, int8x16_t b, const 
                       vreinterpretq_s8_s64(vzip2q_s64(x64, y64)));
 }
 
-NEON_INLINE int32x4_t pair_dot(bool is32, const struct levels u[2], const int8_t *x, const int8_t *y)
+NEON_INLINE int32x4_t pair_dot(bool is32, const struct levels u[2], const int8_t *x,
+                               const int8_t *y)
 {
     int32x4_t sum = vdupq_n_s32(0);
     for (int k = 0; k < (is32 ? 2 : 16); k++) {
-        const int32x4_t d = pair_dot16(vdupq_n_s32(0), u[0].q[k], u[1].q[k], x + 16 * k, y + 16 * k);
+        const int32x4_t d =
+            pair_dot16(vdupq_n_s32(0), u[0].q[k], u[1].q[k], x + 16 * k, y + 16 * k);
         const int32x4_t s = vcombine_s32(vdup_n_s32(u[0].s[k]), vdup_n_s32(u[1].s[k]));
         sum = is32 ? vaddq_s32(sum, d) : vmlaq_s32(sum, d, s);
     }
@@ -262,19 +265,19 @@ NEON_INLINE void rows_tile(enum format f, bool is32, const struct matmul *m, int
             vst1q_s32(sum, pair_dot(is32, u, (const int8_t *)x + at, (const int8_t *)y + at));
             for (int i = 0; i < 4; i++) {
                 const char *a = i & 1 ? y : x;
-                acc[i >> 1][t + (i & 1)] += term(f, is32, &u[i >> 1], sum[i],
-                                                 ((const float *)(a + l.scale))[b],
-                                                 (const int16_t *)(a + l.sums) + parts * b);
+                acc[i >> 1][t + (i & 1)] +=
+                    term(f, is32, &u[i >> 1], sum[i], ((const float *)(a + l.scale))[b],
+                         (const int16_t *)(a + l.sums) + parts * b);
             }
         }
 #endif
         for (; t < nt; t++) {
             const char *x = act + (size_t)t * m->act_stride;
             for (int32_t r = 0; r < n; r++)
-                acc[r][t] += term(f, is32, &u[r],
-                                  block_dot(is32, &u[r], (const int8_t *)x + (size_t)b * (size_t)block),
-                                  ((const float *)(x + l.scale))[b],
-                                  (const int16_t *)(x + l.sums) + parts * b);
+                acc[r][t] += term(
+                    f, is32, &u[r],
+                    block_dot(is32, &u[r], (const int8_t *)x + (size_t)b * (size_t)block),
+                    ((const float *)(x + l.scale))[b], (const int16_t *)(x + l.sums) + parts * b);
         }
     }
     for (int32_t t = 0; t < nt; t++)
@@ -313,7 +316,8 @@ NEON_INLINE float float_dot(enum format f, const uint8_t *w, const float *x, int
         if (cols - k < 16) /* activations are padded with zeros, weights end here */
             p = memcpy(last, p, size * (size_t)(cols - k));
         for (int i = 0; i < 4; i++)
-            lane[i] = vfmaq_f32(lane[i], load4(f, p + size * 4 * (size_t)i), vld1q_f32(x + k + 4 * i));
+            lane[i] =
+                vfmaq_f32(lane[i], load4(f, p + size * 4 * (size_t)i), vld1q_f32(x + k + 4 * i));
     }
     const float32x4_t four = vaddq_f32(vaddq_f32(lane[0], lane[2]), vaddq_f32(lane[1], lane[3]));
     const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
@@ -324,9 +328,9 @@ NEON_INLINE void floats_walk(enum format f, const struct matmul *m, int32_t begi
 {
     for (int32_t row = begin; row < end; row++)
         for (int32_t t = 0; t < m->tokens; t++)
-            m->y[(size_t)t * m->y_stride + (size_t)row] =
-                float_dot(f, (const uint8_t *)m->w + (size_t)row * m->row_bytes,
-                          (const float *)((const char *)m->act + (size_t)t * m->act_stride), m->cols);
+            m->y[(size_t)t * m->y_stride + (size_t)row] = float_dot(
+                f, (const uint8_t *)m->w + (size_t)row * m->row_bytes,
+                (const float *)((const char *)m->act + (size_t)t * m->act_stride), m->cols);
 }
 
 #define WALK32(f)                                                                                  \

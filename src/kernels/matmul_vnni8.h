@@ -91,9 +91,9 @@ X8_INLINE __m256i lanes_start(enum format f, const struct panel *p, int32_t s, c
         return _mm256_setzero_si256();
     int n = f == FORMAT_Q6_K ? 16 : 8, at = f == FORMAT_Q6_K ? 2 * g : g, lane = at % 8;
     const int32_t *bias = (const int32_t *)p->sums + (s * tokens + t) * n + (at - lane);
-    return _mm256_permutevar8x32_epi32(_mm256_loadu_si256((const __m256i *)(const void *)bias),
-                                       _mm256_setr_epi32(lane, lane, lane, lane, lane + 1, lane + 1,
-                                                         lane + 1, lane + 1));
+    return _mm256_permutevar8x32_epi32(
+        _mm256_loadu_si256((const __m256i *)(const void *)bias),
+        _mm256_setr_epi32(lane, lane, lane, lane, lane + 1, lane + 1, lane + 1, lane + 1));
 }
 
 X8_INLINE __m256i lanes_add(enum format f, __m256i sum, __m256i start, const __m256i w[4],
@@ -108,9 +108,9 @@ X8_INLINE __m256i lanes_add(enum format f, __m256i sum, __m256i start, const __m
 X8_INLINE __m256i lanes_add2(__m256i sum, __m256i start, const __m256i raw[4], const __m256i x[2],
                              __m256i scale)
 {
-    const __m256i level = _mm256_broadcastsi128_si256(_mm_setr_epi8(
-        1, 24, 45, 63, 79, 93, 106, 118, (char)129, (char)141, (char)153, (char)166, (char)181,
-        (char)197, (char)217, (char)241)); /* with their offset of 128 */
+    const __m256i level = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, (char)129, (char)141, (char)153, (char)166,
+                      (char)181, (char)197, (char)217, (char)241)); /* with their offset of 128 */
     __m256i low[4], high[4];
     for (int k = 0; k < 4; k++) {
         low[k] = _mm256_shuffle_epi8(level, x8_low(raw[k]));
@@ -200,7 +200,7 @@ X8_INLINE void rows_few(enum format f, const struct panel_call *c, size_t block_
         __m256 acc[PANEL_FEW];
         for (int t = 0; t < tokens; t++)
             acc[t] = c->first || t >= p.valid ? _mm256_setzero_ps()
-                                                  : x8_read(y + (size_t)t * stride, &g);
+                                              : x8_read(y + (size_t)t * stride, &g);
         if (is32) {
             for (int32_t b = 0; b < p.cols / 32; b++, x8_advance(&r, block_bytes)) {
                 x8_prefetch(&r, 8 * block_bytes, 0, 1);
@@ -251,11 +251,10 @@ enum { VNNI_FEW_TOKENS = 7 }; /* so many go by fours: measured, docs/kernels.md 
     VNNI_WALK(q6_k, FORMAT_Q6_K, 210, false)                                                       \
     VNNI_WALK(iq4_xs, FORMAT_IQ4_XS, 136, false)                                                   \
     static panel_rows *const vnni_walks[FORMAT_LIMIT] = {                                          \
-        [FORMAT_Q4_0] = walk_q4_0, [FORMAT_Q5_0] = walk_q5_0,                                      \
-        [FORMAT_Q5_1] = walk_q5_1, [FORMAT_Q8_0] = walk_q8_0,                                      \
-        [FORMAT_MXFP4] = walk_mxfp4, [FORMAT_IQ4_NL] = walk_iq4_nl,                                \
-        [FORMAT_Q4_K] = walk_q4_k, [FORMAT_Q5_K] = walk_q5_k,                                      \
-        [FORMAT_Q6_K] = walk_q6_k, [FORMAT_IQ4_XS] = walk_iq4_xs,                                  \
+        [FORMAT_Q4_0] = walk_q4_0,     [FORMAT_Q5_0] = walk_q5_0,   [FORMAT_Q5_1] = walk_q5_1,     \
+        [FORMAT_Q8_0] = walk_q8_0,     [FORMAT_MXFP4] = walk_mxfp4, [FORMAT_IQ4_NL] = walk_iq4_nl, \
+        [FORMAT_Q4_K] = walk_q4_k,     [FORMAT_Q5_K] = walk_q5_k,   [FORMAT_Q6_K] = walk_q6_k,     \
+        [FORMAT_IQ4_XS] = walk_iq4_xs,                                                             \
     };
 
 #endif

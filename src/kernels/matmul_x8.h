@@ -320,10 +320,10 @@ X8_INLINE void x8_nibbles(const struct x8_rows *r, size_t off, __m256i w[8])
 /* Signed levels of the IQ4 formats. */
 X8_INLINE __m256i x8_level_iq4(__m256i nibbles)
 {
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_setr_epi8(
-                                   -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69,
-                                   89, 113)),
-                               nibbles);
+    return _mm256_shuffle_epi8(
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13,
+                                                  25, 38, 53, 69, 89, 113)),
+        nibbles);
 }
 
 /* A group of 32 of these formats, its 16 bytes at off. */

@@ -330,7 +330,8 @@ static inline uint16x4_t q4_levels(const float *x, float64x2_t id)
     const float64x2_t low = vaddq_f64(vmulq_f64(vcvt_f64_f32(vget_low_f32(v)), id), half),
                       high = vaddq_f64(vmulq_f64(vcvt_high_f64_f32(v), id), half);
     /* The conversion takes what is below 0, and a NaN, to 0. */
-    const uint32x4_t q = vcombine_u32(vqmovn_u64(vcvtq_u64_f64(low)), vqmovn_u64(vcvtq_u64_f64(high)));
+    const uint32x4_t q =
+        vcombine_u32(vqmovn_u64(vcvtq_u64_f64(low)), vqmovn_u64(vcvtq_u64_f64(high)));
     return vmovn_u32(vminq_u32(q, vdupq_n_u32(15)));
 }
 
@@ -347,7 +348,8 @@ static void q4_store32(const float *x, uint8_t *dst)
     const uint16_t h = float_to_half(d);
     memcpy(dst, &h, 2);
     for (int32_t i = 0; i < 16; i += 8) {
-        const uint8x8_t low = vmovn_u16(vcombine_u16(q4_levels(x + i, id), q4_levels(x + i + 4, id)));
+        const uint8x8_t low =
+            vmovn_u16(vcombine_u16(q4_levels(x + i, id), q4_levels(x + i + 4, id)));
         const uint8x8_t high =
             vmovn_u16(vcombine_u16(q4_levels(x + i + 16, id), q4_levels(x + i + 20, id)));
         vst1_u8(dst + 2 + i, vorr_u8(low, vshl_n_u8(high, 4)));

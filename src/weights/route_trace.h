@@ -1,0 +1,54 @@
+/* A recorded routing: which experts each token chose, layer by layer, and what the cache then had.
+ * Held whole in memory, written and read as our own compact form or the published CSV form
+ * (docs/routes.md). Pure data: knows no engine, no cache. Thread rule: one thread at a time. */
+#ifndef WEIGHTS_ROUTE_TRACE_H
+#define WEIGHTS_ROUTE_TRACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../base/error.h"
+
+enum route_phase { ROUTE_PREFILL = 0, ROUTE_DECODE = 1 };
+
+/* What one token chose in one layer. */
+struct route_row {
+    int32_t turn;  /* conversation turn, rising */
+    int32_t token; /* absolute position in its text */
+    int32_t layer; /* of the model */
+    uint8_t phase; /* enum route_phase */
+    uint8_t n;     /* experts chosen */
+    int64_t first; /* index of the first of them in the three arrays below */
+};
+
+struct route_trace {
+    char model[256];        /* a name for people; "" = not known */
+    int32_t n_layers;       /* 1 + highest layer */
+    int32_t n_experts;      /* per layer */
+    uint64_t *expert_bytes; /* by layer: bytes of one expert; 0 = a layer without experts */
+    int64_t n_rows, n_choices;
+    struct route_row *row; /* in the order in which it happened: ubatch by ubatch, within a ubatch
+                              layer by layer, within a layer token by token */
+    uint16_t *expert;      /* in the order of choice (best first where that is known) */
+    float *weight;         /* as it is multiplied; 0 = not recorded */
+    uint8_t *hit;          /* 1 = was in the cache when it was wanted */
+};
+
+/* Either form, told apart by its first bytes. LEAT_ERR_FORMAT names file, line or offset. */
+int route_trace_read(const char *path, struct route_trace **out, struct leat_error *e);
+void route_trace_free(struct route_trace *t); /* NULL ok */
+/* Bytes that one token of the decode reads when nothing is cached: the mean over decoded tokens of
+ * the sum over layers of chosen experts' bytes. The cycle of budgets. 0 when nothing is decoded. */
+uint64_t route_trace_cycle_bytes(const struct route_trace *t);
+
+/* Writes row by row; nothing is kept but a small buffer. */
+struct route_writer;
+int route_writer_open(const char *path, const char *model, int32_t n_layers, int32_t n_experts,
+                      const uint64_t *expert_bytes, struct route_writer **out,
+                      struct leat_error *e);
+/* The first failure is kept and told by close. */
+void route_writer_put(struct route_writer *w, const struct route_row *r, const uint16_t *expert,
+                      const float *weight, const uint8_t *hit);
+int route_writer_close(struct route_writer *w, struct leat_error *e); /* NULL ok: 0 */
+
+#endif

@@ -10,69 +10,7 @@
 #include <math.h>
 
 #include "../base/checked.h"
-#include "weights_room.h"
-
-enum slot_state { SLOT_EMPTY, SLOT_READING, SLOT_READY };
-
-struct slot {
-    uint64_t at;  /* in the region */
-    unit_id unit; /* -1 = empty */
-    enum slot_state state;
-    int32_t class, item; /* item of the present call that wants it, -1 = none */
-    int32_t heap_at;     /* -1 = not evictable now */
-    bool leased;
-};
-
-struct unit_state {
-    double key;   /* the policy's */
-    int32_t slot; /* -1 = not in the cache */
-};
-
-struct expert_load {
-    struct lane_request req[UNIT_PARTS];
-    int32_t n, pending, slot; /* pending 0 = free */
-    bool spoiled;             /* a read failed or was taken back */
-    bool failed;
-    struct lane_request failure;
-};
-
-enum item_state { ITEM_MISSING, ITEM_READING, ITEM_READY, ITEM_LEASED, ITEM_GIVEN, ITEM_FAILED };
-struct item {
-    unit_id unit;
-    int32_t slot;
-    enum item_state state;
-};
-
-struct layer_experts {
-    unit_id first; /* -1 = none */
-    int32_t n, class;
-};
-
-struct expert_cache {
-    struct expert_layout layout;
-    struct layer_experts *layer;
-    struct unit_state *unit; /* by unit - first_unit */
-    unit_id first_unit;
-    struct slot *slot;
-    int32_t *heap; /* per class a run as long as its slots: smallest key at the top */
-    int32_t heap_first[LAYOUT_CLASSES], heap_n[LAYOUT_CLASSES];
-    struct expert_load load[EXPERT_LOADS];
-    uint8_t *mem;
-    uint64_t taken;
-    int32_t n_slots;
-    /* the call in progress */
-    struct item *item;
-    int32_t n_items, n_given, class, leases;
-    int32_t next_issue; /* no missing item lies before it */
-    bool ordered;
-    bool waited;
-    struct lane_request failure; /* of a FAILED item */
-};
-
-static struct unit_state *state_of(struct expert_cache *x, unit_id u)
-{
-    return &x->unit[u - x->first_unit];
-}
+#include "experts_room.h"
 
 /* ---- tables ---- */
 
@@ -179,7 +117,7 @@ static void heap_down(struct expert_cache *x, int32_t class, int32_t i)
     heap_set(x, class, i, slot);
 }
 
-static void heap_add(struct expert_cache *x, int32_t slot)
+void experts_offer(struct expert_cache *x, int32_t slot)
 {
     const int32_t class = x->slot[slot].class, i = x->heap_n[class]++;
 
@@ -231,7 +169,7 @@ int experts_open(struct weights *w, uint64_t bytes, struct leat_error *e)
         for (int32_t i = 0; i < x->layout.class[c].slots; i++) {
             x->slot[x->n_slots] =
                 (struct slot){.at = at, .unit = -1, .class = c, .item = -1, .heap_at = -1};
-            heap_add(x, x->n_slots++);
+            experts_offer(x, x->n_slots++);
             at += x->layout.class[c].slot_bytes;
         }
     }
@@ -325,7 +263,7 @@ static void end_load(struct expert_cache *x, struct expert_load *l)
         if (item)
             item->state = ITEM_READY;
         else
-            heap_add(x, l->slot);
+            experts_offer(x, l->slot);
         return;
     }
     if (item) {
@@ -335,7 +273,7 @@ static void end_load(struct expert_cache *x, struct expert_load *l)
     }
     s->item = -1;
     forget(x, s);
-    heap_add(x, l->slot);
+    experts_offer(x, l->slot);
 }
 
 void experts_arrived(struct weights *w, int32_t index, struct lane_request *r)
@@ -602,7 +540,7 @@ void experts_done(struct weights_pass *p, struct expert_view *v)
     s->item = -1;
     x->leases--;
     v->lease = NULL;
-    heap_add(x, (int32_t)(s - x->slot));
+    experts_offer(x, (int32_t)(s - x->slot));
     issue(w, -1);
 }
 
@@ -618,7 +556,7 @@ void experts_abandon(struct weights *w, bool drain)
         s->item = -1;
         s->leased = false;
         if (s->state == SLOT_READY)
-            heap_add(x, t->slot);
+            experts_offer(x, t->slot);
     }
     x->n_items = x->n_given = x->leases = 0;
     for (int32_t i = EXPERT_LOADS - 1; drain && i >= 0; i--) {

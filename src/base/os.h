@@ -14,6 +14,10 @@ uint64_t os_memory_available(const char **source);
 uint64_t os_rss(void);      /* VmRSS in bytes */
 uint64_t os_rss_peak(void); /* VmHWM in bytes */
 uint64_t os_major_faults(void);
+/* Microseconds since boot in which every runnable task stood still for want of memory: of this
+ * process's cgroup (v2) where it says so, else of the machine. Pressure stall information, "full".
+ * OS_UNKNOWN when the system does not say. */
+uint64_t os_memory_stall_us(void);
 int32_t os_cpus(void); /* affinity and cgroup quota (rounded down, at least 1) */
 /* AnonHugePages of this process in bytes (smaps_rollup; slow), OS_UNKNOWN if not known. */
 uint64_t os_huge_bytes(void);
@@ -28,6 +32,7 @@ void os_unmap(void *p, uint64_t bytes);
  * root/proc/self/status. */
 uint64_t os_memory_available_in(const char *root, const char **source);
 int32_t os_cpus_in(const char *root);
+uint64_t os_memory_stall_us_in(const char *root);
 
 /* Sleeps while *word == value; may return early. Wakes up to n sleepers of word. */
 void os_word_wait(_Atomic uint32_t *word, uint32_t value);

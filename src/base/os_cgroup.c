@@ -319,3 +319,38 @@ double cgroup_cpu_quota(const char *root)
     free(h);
     return least;
 }
+
+uint64_t cgroup_stall_read(const char *root, const char *dir, const char *name)
+{
+    FILE *f = file_open(root, dir, name);
+    char line[256];
+    uint64_t us = OS_UNKNOWN;
+
+    if (!f)
+        return OS_UNKNOWN;
+    while (us == OS_UNKNOWN && fgets(line, sizeof line, f)) {
+        const char *total = strncmp(line, "full ", 5) == 0 ? strstr(line, " total=") : NULL;
+        if (!total || total[7] < '0' || total[7] > '9')
+            continue;
+        errno = 0;
+        us = strtoull(total + 7, NULL, 10);
+        if (errno != 0)
+            us = OS_UNKNOWN;
+    }
+    fclose(f);
+    return us;
+}
+
+uint64_t cgroup_memory_stall_us(const char *root)
+{
+    struct hierarchy *h = malloc(sizeof *h);
+    uint64_t us = OS_UNKNOWN;
+
+    if (!h)
+        return OS_UNKNOWN;
+    hierarchy_find(root, NULL, h);
+    if (h->found)
+        us = cgroup_stall_read(root, h->dir, "memory.pressure");
+    free(h);
+    return us;
+}

@@ -86,6 +86,18 @@ uint64_t os_major_faults(void)
     return getrusage(RUSAGE_SELF, &u) == 0 ? (uint64_t)u.ru_majflt : OS_UNKNOWN;
 }
 
+uint64_t os_memory_stall_us_in(const char *root)
+{
+    const uint64_t own = cgroup_memory_stall_us(root);
+
+    return own != OS_UNKNOWN ? own : cgroup_stall_read(root, "/proc/pressure", "memory");
+}
+
+uint64_t os_memory_stall_us(void)
+{
+    return os_memory_stall_us_in("");
+}
+
 /* Processors of the affinity mask, "Cpus_allowed: ff,ffffffff": the bits that are set. */
 static int32_t affinity_count(const char *root)
 {

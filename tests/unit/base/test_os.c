@@ -125,6 +125,24 @@ static void test_v2(void **state)
     assert_room(0, "/sys/fs/cgroup/user.slice/memory.max");
 }
 
+static void test_stall(void **state)
+{
+    (void)state;
+    assert_true(os_memory_stall_us_in(root) == OS_UNKNOWN);
+    put("/proc/pressure/memory", "some avg10=1.00 avg60=0.10 avg300=0.00 total=500\n"
+                                 "full avg10=0.50 avg60=0.00 avg300=0.00 total=300\n");
+    assert_true(os_memory_stall_us_in(root) == 300);
+    /* The group's own figure goes before the machine's. */
+    put_v2("/job");
+    put("/sys/fs/cgroup/job/memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\n"
+                                              "full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n");
+    assert_true(os_memory_stall_us_in(root) == 7);
+    /* What is not of the format is not known: "some" alone, no figure, a figure out of range. */
+    put("/sys/fs/cgroup/job/memory.pressure", "some avg10=0.00 total=9\nfull avg10=0.00 total=x\n");
+    put("/proc/pressure/memory", "full avg10=0.00 total=99999999999999999999999\n");
+    assert_true(os_memory_stall_us_in(root) == OS_UNKNOWN);
+}
+
 /* In a container with a namespace of its own the path is "/" and the mount is the container's
  * group. */
 static void test_v2_container(void **state)
@@ -237,6 +255,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         UNDER_ROOT(test_nothing),    UNDER_ROOT(test_v2),        UNDER_ROOT(test_v2_container),
         UNDER_ROOT(test_v1),         UNDER_ROOT(test_cpus),      UNDER_ROOT(test_cpus_v1),
+        UNDER_ROOT(test_stall),
         cmocka_unit_test(test_here), cmocka_unit_test(test_map),
     };
     return cmocka_run_group_tests_name("os", tests, NULL, NULL);

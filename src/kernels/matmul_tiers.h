@@ -10,6 +10,10 @@
  * asserts that it fits. */
 enum { MATMUL_SCRATCH_BYTES = 256 << 10 };
 
+/* Bytes that may be fetched ahead into the first-level data cache beside those at work: a little less
+ * than half of it. Set once, before any tier runs; 15 KiB where its size is not known. */
+extern size_t kernels_near_bytes;
+
 void act_prepare_scalar(enum act_kind kind, const float *x, void *dst, int32_t cols);
 void matmul_scalar(const struct matmul *m, int32_t row_begin, int32_t row_end, void *scratch);
 

@@ -48,7 +48,7 @@ X8_INLINE const uint8_t *x8_row(const struct x8_rows *r, int i)
 /* Fetching ahead, measured (docs/kernels.md). Rows that lie behind each other are asked for from end
  * to end, a constant distance past the eight at work, into the second-level cache; where eight rows
  * are short, those after them into the first-level one besides. */
-enum { X8_NEAR_BYTES = 15 << 10, X8_FAR_BYTES = 16 << 10, X8_FAR_NEAR_BYTES = 24 << 10 };
+enum { X8_FAR_BYTES = 16 << 10, X8_FAR_NEAR_BYTES = 24 << 10 };
 
 /* Asks for the part'th of parts shares of the next n bytes; spread out, because a burst waits for
  * the processor's few outstanding misses. Eight rows are more streams than its own prefetching
@@ -94,7 +94,7 @@ X8_INLINE struct x8_group x8_group(int32_t row, int32_t end, int32_t rows, uint6
 /* Bytes from the eight rows after a group to what is asked for meanwhile. */
 X8_INLINE size_t x8_distance(uint64_t row_bytes)
 {
-    return 8 * row_bytes <= X8_NEAR_BYTES ? X8_FAR_NEAR_BYTES : X8_FAR_BYTES;
+    return 8 * row_bytes <= kernels_near_bytes ? X8_FAR_NEAR_BYTES : X8_FAR_BYTES;
 }
 
 /* At the start of a call nothing was asked for yet. */
@@ -120,7 +120,7 @@ X8_INLINE void x8_start(struct x8_rows *r, const uint8_t *w, uint64_t row_bytes,
     size_t distance = eight + x8_distance(row_bytes);
     r->ahead = r->row0 + (eight < left ? eight : 0);
     r->far = r->row0 + (distance < left ? distance : 0);
-    r->near = eight <= X8_NEAR_BYTES;
+    r->near = eight <= kernels_near_bytes;
     r->apart = whole ? 0 : eight;
 }
 

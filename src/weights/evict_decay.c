@@ -6,7 +6,7 @@
  * any time, and it is the key. */
 #include <math.h>
 
-#include "evict.h"
+#include "evict_policies.h"
 
 #define HALF_LIFE 16.0
 
@@ -17,4 +17,4 @@ static double use(double key, double now)
     return log2(exp2(key - age) + 1.0) + age; /* exp2(-INFINITY) is 0: a first use */
 }
 
-const struct evict_policy evict_decay = {"decay", use};
+const struct evict_policy evict_decay = {.name = "decay", .use = use};

@@ -1,5 +1,5 @@
 /* Least recently used: the key is the time of the last use. */
-#include "evict.h"
+#include "evict_policies.h"
 
 static double use(double key, double now)
 {
@@ -7,4 +7,4 @@ static double use(double key, double now)
     return now;
 }
 
-const struct evict_policy evict_lru = {"lru", use};
+const struct evict_policy evict_lru = {.name = "lru", .use = use};

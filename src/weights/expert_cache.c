@@ -7,7 +7,6 @@
  * on in waves as slots come back, so any call works with two slots. In ascending order a pinned
  * expert that is wanted later may have to give way to one that is wanted now. */
 #include <assert.h>
-#include <math.h>
 
 #include "../base/checked.h"
 #include "experts_room.h"
@@ -23,8 +22,11 @@ struct expert_cache *experts_carve(const struct model *m, const struct expert_la
     const int32_t slots = l->n_units > 2 ? l->n_units : 2; /* whatever the budget will be */
     struct unit_state *unit;
     struct slot *slot;
-    int32_t *heap;
+    int32_t *empty, *bag, *bag_number;
     struct item *item;
+    struct evict *evict;
+    bool *hit;
+    const struct evict_shape shape = {l->n_layers, l->most};
 
     for (int32_t i = 0; i < m->n_units; i++)
         if (m->units[i].kind == UNIT_EXPERT) {
@@ -33,8 +35,12 @@ struct expert_cache *experts_carve(const struct model *m, const struct expert_la
         }
     unit = carve(c, (uint64_t)(last - first + 1), sizeof *unit);
     slot = carve(c, (uint64_t)slots, sizeof *slot);
-    heap = carve(c, (uint64_t)slots, sizeof *heap);
+    empty = carve(c, (uint64_t)slots, sizeof *empty);
+    bag = carve(c, (uint64_t)slots, sizeof *bag);
+    bag_number = carve(c, (uint64_t)slots, sizeof *bag_number);
     item = carve(c, (uint64_t)l->most, sizeof *item);
+    hit = carve(c, (uint64_t)l->most, sizeof *hit);
+    evict = carve(c, evict_bytes(&shape) / sizeof(double), sizeof(double));
     if (!x)
         return NULL;
     x->layout = *l;
@@ -42,10 +48,14 @@ struct expert_cache *experts_carve(const struct model *m, const struct expert_la
     x->first_unit = first;
     x->unit = unit;
     x->slot = slot;
-    x->heap = heap;
+    x->empty = empty;
+    x->bag = bag;
+    x->bag_number = bag_number;
     x->item = item;
+    x->hit = hit;
+    x->evict = evict;
     for (int32_t i = 0; i <= last - first; i++)
-        unit[i] = (struct unit_state){.key = -INFINITY, .slot = -1};
+        unit[i] = (struct unit_state){.slot = -1};
     for (int32_t i = 0; i < l->n_layers; i++)
         layer[i].first = -1;
     for (int32_t i = first; i <= last;) {
@@ -57,87 +67,41 @@ struct expert_cache *experts_carve(const struct model *m, const struct expert_la
         end = expert_run_end(m, i);
         layer[m->units[i].layer] = (struct layer_experts){
             i, end - i, expert_class_of(l, expert_layer_bytes(m, i, end - i))};
-        i = end;
+        for (; i < end; i++)
+            unit[i - first].number = m->units[i].layer * l->most + m->units[i].expert;
     }
     return x;
 }
 
-/* ---- the heap of evictable slots of a class ---- */
-
-static double key_of(struct expert_cache *x, int32_t slot)
-{
-    const struct slot *s = &x->slot[slot];
-
-    return s->state == SLOT_EMPTY ? -INFINITY : state_of(x, s->unit)->key;
-}
-
-static void heap_set(struct expert_cache *x, int32_t class, int32_t i, int32_t slot)
-{
-    x->heap[x->heap_first[class] + i] = slot;
-    x->slot[slot].heap_at = i;
-}
-
-static int32_t heap_get(const struct expert_cache *x, int32_t class, int32_t i)
-{
-    return x->heap[x->heap_first[class] + i];
-}
-
-static void heap_up(struct expert_cache *x, int32_t class, int32_t i)
-{
-    const int32_t slot = heap_get(x, class, i);
-    const double key = key_of(x, slot);
-
-    while (i > 0) {
-        const int32_t up = (i - 1) / 2, other = heap_get(x, class, up);
-        if (key_of(x, other) <= key)
-            break;
-        heap_set(x, class, i, other);
-        i = up;
-    }
-    heap_set(x, class, i, slot);
-}
-
-static void heap_down(struct expert_cache *x, int32_t class, int32_t i)
-{
-    const int32_t slot = heap_get(x, class, i), n = x->heap_n[class];
-    const double key = key_of(x, slot);
-
-    for (;;) {
-        int32_t child = 2 * i + 1;
-        if (child >= n)
-            break;
-        if (child + 1 < n &&
-            key_of(x, heap_get(x, class, child + 1)) < key_of(x, heap_get(x, class, child)))
-            child++;
-        if (key <= key_of(x, heap_get(x, class, child)))
-            break;
-        heap_set(x, class, i, heap_get(x, class, child));
-        i = child;
-    }
-    heap_set(x, class, i, slot);
-}
+/* ---- slots that may be taken ---- */
 
 void experts_offer(struct expert_cache *x, int32_t slot)
 {
-    const int32_t class = x->slot[slot].class, i = x->heap_n[class]++;
+    struct slot *s = &x->slot[slot];
+    const int32_t first = x->class_first[s->class];
+    int32_t at;
 
-    assert(x->slot[slot].heap_at < 0);
-    heap_set(x, class, i, slot);
-    heap_up(x, class, i);
+    assert(s->bag_at < 0);
+    if (s->state == SLOT_EMPTY) {
+        x->empty[first + x->empty_n[s->class]++] = slot;
+        return;
+    }
+    at = first + x->bag_n[s->class]++;
+    x->bag[at] = slot;
+    x->bag_number[at] = state_of(x, s->unit)->number;
+    s->bag_at = at;
 }
 
-static void heap_remove(struct expert_cache *x, int32_t slot)
+static void bag_remove(struct expert_cache *x, int32_t slot)
 {
-    const int32_t class = x->slot[slot].class, i = x->slot[slot].heap_at, n = --x->heap_n[class];
-    const int32_t moved = heap_get(x, class, n);
+    struct slot *s = &x->slot[slot];
+    const int32_t at = s->bag_at, last = x->class_first[s->class] + --x->bag_n[s->class];
 
-    assert(i >= 0);
-    if (i != n) {
-        heap_set(x, class, i, moved);
-        heap_up(x, class, i);
-        heap_down(x, class, x->slot[moved].heap_at);
-    }
-    x->slot[slot].heap_at = -1;
+    assert(at >= 0);
+    x->bag[at] = x->bag[last];
+    x->bag_number[at] = x->bag_number[last];
+    x->slot[x->bag[at]].bag_at = at;
+    s->bag_at = -1;
 }
 
 /* ---- opening ---- */
@@ -164,11 +128,12 @@ int experts_open(struct weights *w, uint64_t bytes, struct leat_error *e)
         return rc;
     x->mem = mem;
     x->taken = used;
+    evict_make(w->policy, &(struct evict_shape){x->layout.n_layers, x->layout.most}, x->evict);
     for (int32_t c = 0; c < x->layout.n_classes; c++) {
-        x->heap_first[c] = x->n_slots;
+        x->class_first[c] = x->n_slots;
         for (int32_t i = 0; i < x->layout.class[c].slots; i++) {
             x->slot[x->n_slots] =
-                (struct slot){.at = at, .unit = -1, .class = c, .item = -1, .heap_at = -1};
+                (struct slot){.at = at, .unit = -1, .class = c, .item = -1, .bag_at = -1};
             experts_offer(x, x->n_slots++);
             at += x->layout.class[c].slot_bytes;
         }
@@ -198,33 +163,30 @@ static struct expert_load *free_load(struct expert_cache *x)
 
 static void forget(struct expert_cache *x, struct slot *s)
 {
-    if (s->unit >= 0)
+    if (s->unit >= 0) {
         state_of(x, s->unit)->slot = -1;
+        evict_gone(x->evict, state_of(x, s->unit)->number);
+    }
     s->unit = -1;
     s->state = SLOT_EMPTY;
 }
 
-/* A slot for a unit of this class, out of its heap: an empty one, else the policy's victim; larger
- * slots only when the class has none to give. -1 = none. */
-static int32_t take_victim(struct expert_cache *x, int32_t class)
+/* A slot for a unit of this class: an empty one, else the policy's victim; larger slots only when
+ * the class has none to give. -1 = none. */
+static int32_t take_slot(struct expert_cache *x, int32_t class)
 {
-    int32_t best = -1;
-
-    for (int32_t c = class; c < x->layout.n_classes; c++) {
-        int32_t top;
-        if (x->heap_n[c] == 0)
-            continue;
-        top = heap_get(x, c, 0);
-        if (best < 0)
-            best = top;
-        if (x->slot[top].state == SLOT_EMPTY) {
-            best = top;
-            break;
+    for (int32_t c = class; c < x->layout.n_classes; c++)
+        if (x->empty_n[c] > 0)
+            return x->empty[x->class_first[c] + --x->empty_n[c]];
+    for (int32_t c = class; c < x->layout.n_classes; c++)
+        if (x->bag_n[c] > 0) {
+            const int32_t first = x->class_first[c];
+            const int32_t slot =
+                x->bag[first + evict_victim(x->evict, x->bag_number + first, x->bag_n[c])];
+            bag_remove(x, slot);
+            return slot;
         }
-    }
-    if (best >= 0)
-        heap_remove(x, best);
-    return best;
+    return -1;
 }
 
 static void start_read(struct weights *w, struct expert_load *l, int32_t slot, unit_id u,
@@ -352,7 +314,7 @@ static void issue(struct weights *w, int32_t must)
         l = free_load(x);
         if (!l)
             return;
-        slot = take_victim(x, x->class);
+        slot = take_slot(x, x->class);
         if (slot < 0 && i == must)
             slot = take_pinned(x, i);
         if (slot < 0)
@@ -386,7 +348,6 @@ int experts_begin(struct weights_pass *p, int32_t layer, const uint16_t *ids, in
     struct weights *w = p->w;
     struct expert_cache *x = w->experts;
     const struct layer_experts *le;
-    double now;
     int rc;
 
     assert(p->running);
@@ -406,7 +367,6 @@ int experts_begin(struct weights_pass *p, int32_t layer, const uint16_t *ids, in
                              "layer %d: expert %d of %d is out of bounds or out of order",
                              (int)layer, (int)ids[i], (int)le->n);
     weights_reap(w, false);
-    now = (double)w->pass_no + (double)layer / x->layout.n_layers;
     x->n_items = n;
     x->n_given = 0;
     x->class = le->class;
@@ -422,14 +382,15 @@ int experts_begin(struct weights_pass *p, int32_t layer, const uint16_t *ids, in
             struct slot *s = &x->slot[u->slot];
             t->state = s->state == SLOT_READY ? ITEM_READY : ITEM_READING;
             s->item = i;
-            if (s->heap_at >= 0)
-                heap_remove(x, u->slot);
+            if (s->bag_at >= 0)
+                bag_remove(x, u->slot);
             if (t->state == ITEM_READING)
                 make_urgent(w, u->slot);
         }
-        u->key = w->policy->use(u->key, now);
+        x->hit[i] = u->slot >= 0;
         count_use(w, t->unit, t->state == ITEM_READY);
     }
+    evict_used(x->evict, &(struct evict_call){w->pass_no, layer, n, ids, x->hit, x->n_slots});
     issue(w, -1);
     weights_pump(w);
     return 0;
@@ -583,16 +544,12 @@ void weights_advise(struct weights_pass *p, int32_t layer, const uint16_t *ids, 
     for (int32_t i = 0; i < n; i++) {
         const struct layer_experts *le = &x->layer[layer];
         struct expert_load *l = free_load(x);
-        int32_t top;
+        const int32_t first = x->class_first[le->class];
 
-        if (!l || x->heap_n[le->class] == 0)
-            return;
-        top = heap_get(x, le->class, 0);
-        if (x->slot[top].state != SLOT_EMPTY)
+        if (!l || x->empty_n[le->class] == 0)
             return; /* a guess evicts nothing */
         if (ids[i] >= le->n || state_of(x, le->first + ids[i])->slot >= 0)
             continue;
-        heap_remove(x, top);
-        start_read(w, l, top, le->first + ids[i], true);
+        start_read(w, l, x->empty[first + --x->empty_n[le->class]], le->first + ids[i], true);
     }
 }

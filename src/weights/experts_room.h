@@ -12,13 +12,13 @@ struct slot {
     unit_id unit; /* -1 = empty */
     enum slot_state state;
     int32_t class, item; /* item of the present call that wants it, -1 = none */
-    int32_t heap_at;     /* -1 = not evictable now */
+    int32_t bag_at;      /* -1 = not in the bag: empty, being read or wanted */
     bool leased;
 };
 
 struct unit_state {
-    double key;   /* the policy's */
-    int32_t slot; /* -1 = not in the cache */
+    int32_t slot;   /* -1 = not in the cache */
+    int32_t number; /* the policy's: layer * most + expert */
 };
 
 struct expert_load {
@@ -47,14 +47,18 @@ struct expert_cache {
     struct unit_state *unit; /* by unit - first_unit */
     unit_id first_unit;
     struct slot *slot;
-    int32_t *heap; /* per class a run as long as its slots: smallest key at the top */
-    int32_t heap_first[LAYOUT_CLASSES], heap_n[LAYOUT_CLASSES];
+    struct evict *evict; /* the policy and what it remembers */
+    /* Per class a run as long as its slots, from class_first on: slots that are empty, as a stack;
+     * the bag, slots that may be evicted in no order, with the policy's number of what they hold. */
+    int32_t *empty, *bag, *bag_number;
+    int32_t class_first[LAYOUT_CLASSES], empty_n[LAYOUT_CLASSES], bag_n[LAYOUT_CLASSES];
     struct expert_load load[EXPERT_LOADS];
     uint8_t *mem;
     uint64_t taken;
     int32_t n_slots;
     /* the call in progress */
     struct item *item;
+    bool *hit; /* as long as item */
     int32_t n_items, n_given, class, leases;
     int32_t next_issue; /* no missing item lies before it */
     bool ordered;

@@ -170,7 +170,7 @@ int weights_open(const struct weights_config *c, struct weights **out, struct le
         return error_set(e, LEAT_ERR_USAGE, "lanes: %d is out of bounds (1 to %d)", (int)c->lanes,
                          LANES_MAX);
     if (!policy)
-        return error_set(e, LEAT_ERR_USAGE, "no such eviction policy (known: decay, lru)");
+        return error_set(e, LEAT_ERR_USAGE, "no such eviction policy (known: %s)", evict_names());
     rc = check_model(c->model, e);
     if (!rc)
         rc = expert_layout(c->model, &l, e);

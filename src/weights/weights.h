@@ -28,7 +28,7 @@ struct weights_config {
     uint64_t stream_bytes;
     /* ROW_EXPERTS; at least experts_min when there are experts; UINT64_MAX = all. */
     uint64_t expert_cache_bytes;
-    const char *eviction; /* policy of the expert cache: NULL = "decay" (the default), or "lru" */
+    const char *eviction; /* policy of the expert cache (evict.h); NULL = the default */
 };
 
 /* What a model needs, before anything is built (pure; rounded as the ledger would charge). */

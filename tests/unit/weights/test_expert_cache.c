@@ -1,6 +1,7 @@
 /* The expert cache: every byte of every expert at many cache sizes, both orders, waves, evictions
  * by policy, leases, advice, cancellation, failing drives. */
 #include "world.h"
+#include "../../../src/weights/evict.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -101,10 +102,10 @@ static void test_calls(void **state)
     (void)state;
     for (size_t c = 0; c < 5; c++)
         for (size_t k = 0; k < 3; k++)
-            for (int policy = 0; policy < 2; policy++) {
+            for (int policy = 0; evict_policy(policy); policy++) {
                 struct opened o = world_weights(
                     &world, policy ? 0 : UINT64_MAX, 0, caches[c], lanes[k],
-                    k == 1 ? FILE_DIRECT_OFF : FILE_DIRECT_AUTO, policy ? "lru" : "decay");
+                    k == 1 ? FILE_DIRECT_OFF : FILE_DIRECT_AUTO, evict_policy(policy)->name);
                 struct weights_stats st;
                 uint64_t seed = c * 3 + k, calls = 0;
                 uint16_t ids[64];

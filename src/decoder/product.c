@@ -12,6 +12,12 @@
 #define CHUNK_BYTES  (UINT64_C(32) << 10) /* less weight than this is not worth another thread */
 #define CHUNK_FLOATS 16384
 
+/* With more tokens than a panel holds, work is cut both ways: blocks of rows by the tokens of one
+ * panel. Each panel is then loaded once for many rows, which runs of rows alone do not give when they
+ * are short enough to let all threads end together (docs/kernels.md). */
+#define TILE_TOKENS 64
+#define TILE_ITEMS  8 /* a thread, at least, so that all end together */
+
 void tokens_run(struct decoder *d, int32_t n, int64_t work,
                 void (*fn)(void *arg, int32_t thread, int64_t begin, int64_t end), void *arg)
 {
@@ -81,13 +87,14 @@ struct product_job {
     struct matmul m[MANY];
     const struct product_post *post[MANY]; /* NULL = nothing */
     int32_t row0[MANY];                    /* of the view in the unit */
+    int64_t tile_rows, tiles;              /* rows of a block, tiles of tokens: product_tiles */
 };
 
-static void product_part(const struct product_job *j, int32_t i, int32_t thread, int32_t begin,
-                         int32_t end)
+/* Rows [begin, end) of product i for the tokens of m. */
+static void product_part(const struct product_job *j, int32_t i, const struct matmul *m,
+                         int32_t thread, int32_t begin, int32_t end)
 {
     const struct kernels *k = j->d->k;
-    const struct matmul *m = &j->m[i];
     const struct product_post *post = j->post[i];
     k->matmul(m, begin, end, decoder_scratch(j->d, thread));
     if (!post)
@@ -103,17 +110,60 @@ static void product_part(const struct product_job *j, int32_t i, int32_t thread,
     }
 }
 
-static void product_rows(void *arg, int32_t thread, int64_t begin, int64_t end)
+/* Tokens [token, token + tokens) of a product. */
+static struct matmul tokens_of(const struct matmul *m, int32_t token, int32_t tokens)
 {
-    const struct product_job *j = arg;
+    struct matmul part = *m;
+    part.act = (const char *)m->act + (size_t)token * m->act_stride;
+    part.y = m->y + (size_t)token * m->y_stride;
+    part.tokens = tokens;
+    return part;
+}
+
+/* Rows [begin, end) of all products, one behind the other, for n tokens from a first one. */
+static void product_block(const struct product_job *j, int32_t thread, int64_t begin, int64_t end,
+                          int32_t token, int32_t n)
+{
     int64_t first = 0;
     for (int32_t i = 0; i < j->n; i++) {
         const int64_t b = begin > first ? begin - first : 0, rows = j->m[i].rows,
                       e = end - first < rows ? end - first : rows;
-        if (b < e)
-            product_part(j, i, thread, (int32_t)b, (int32_t)e);
+        if (b < e) {
+            const struct matmul m = tokens_of(&j->m[i], token, n);
+            product_part(j, i, &m, thread, (int32_t)b, (int32_t)e);
+        }
         first += rows;
     }
+}
+
+static void product_rows(void *arg, int32_t thread, int64_t begin, int64_t end)
+{
+    const struct product_job *j = arg;
+    product_block(j, thread, begin, end, 0, j->m[0].tokens);
+}
+
+/* Item i: tile i mod tiles of block i / tiles. */
+static void product_tiles(void *arg, int32_t thread, int64_t begin, int64_t end)
+{
+    const struct product_job *j = arg;
+    int64_t rows = 0;
+    for (int32_t i = 0; i < j->n; i++)
+        rows += j->m[i].rows;
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t row = i / j->tiles * j->tile_rows, token = i % j->tiles * TILE_TOKENS,
+                      left = j->m[0].tokens - token;
+        product_block(j, thread, row, row + j->tile_rows < rows ? row + j->tile_rows : rows,
+                      (int32_t)token, (int32_t)(left < TILE_TOKENS ? left : TILE_TOKENS));
+    }
+}
+
+/* Rows of a block: as many as leave the threads enough items. */
+static int64_t tile_rows(int64_t rows, int64_t tiles, int32_t threads)
+{
+    int64_t n = rows * tiles / ((int64_t)threads * TILE_ITEMS);
+    n = n < rows ? n : rows;
+    n = n > WIDE_ROWS ? n : WIDE_ROWS;
+    return (n + STEP - 1) / STEP * STEP;
 }
 
 static void job_add(struct product_job *j, const struct product_out *o,
@@ -142,9 +192,15 @@ static void job_run(struct product_job *j)
         rows += j->m[i].rows;
         bytes += (uint64_t)j->m[i].rows * j->m[i].row_bytes;
     }
-    if (rows > 0)
+    if (rows > 0 && j->m[0].tokens > TILE_TOKENS && team_threads(j->d->team) > 1) {
+        j->tiles = (j->m[0].tokens + TILE_TOKENS - 1) / TILE_TOKENS;
+        j->tile_rows = tile_rows(rows, j->tiles, team_threads(j->d->team));
+        team_for(j->d->team, (rows + j->tile_rows - 1) / j->tile_rows * j->tiles, 1, product_tiles,
+                 j);
+    } else if (rows > 0) {
         team_guided(j->d->team, rows, product_chunk(rows, bytes / (uint64_t)rows, j->m[0].tokens),
                     product_rows, j);
+    }
     j->n = 0;
 }
 

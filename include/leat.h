@@ -33,6 +33,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "leat_error.h"
 
@@ -338,6 +339,30 @@ struct leat_work { /* what the pass of one token moves and multiplies, from the 
 };
 LEAT_API void leat_engine_work(const struct leat_engine *g, int32_t position,
                                struct leat_work *out);
+
+/* ---- replay of a recorded routing ---- */
+
+struct leat_replay; /* read once; no engine is needed */
+
+struct leat_replay_facts { /* as long as the object */
+    const char *model;     /* a name for people, "" = not known */
+    int32_t n_layers, n_experts;
+    int64_t prefill_tokens, decode_tokens;
+    uint64_t cycle_bytes; /* of the experts of one decoded token over all layers, the mean */
+    uint64_t all_bytes;   /* of all experts of the model */
+    int cut;              /* 1: the file lacks its end; what is there was read */
+};
+/* A trace in our own form or as CSV (docs/routes.md). */
+LEAT_API int leat_replay_open(const char *trace, struct leat_replay **out, struct leat_error *e);
+LEAT_API void leat_replay_close(struct leat_replay *r); /* NULL ok */
+LEAT_API const struct leat_replay_facts *leat_replay_facts(const struct leat_replay *r);
+/* The names of the eviction policies, the default first; NULL past the last one. */
+LEAT_API const char *leat_eviction(int32_t i);
+/* *hit: share of the bytes asked for by the decode that a cache of budget_bytes would have held, 0
+ * to 1. policy NULL: Belady's bound, which knows the future. */
+LEAT_API int leat_replay_run(const struct leat_replay *r, const char *policy, uint64_t budget_bytes,
+                             double *hit, struct leat_error *e);
+LEAT_API int leat_replay_csv(const struct leat_replay *r, FILE *f, struct leat_error *e);
 
 /* ---- inspection ---- */
 

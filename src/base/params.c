@@ -25,7 +25,8 @@ const struct param_value *params_get(const struct param_set *s, const char *key)
     return &s->values[i];
 }
 
-/* A spelling already owned by an earlier row: the "--no-" forms of switches count. */
+/* A spelling already owned by an earlier row that a same command reads: the "--no-" forms of
+ * switches count. */
 static int spelling_check(const struct param_set *s, int32_t row, const char *flag, size_t n,
                           struct leat_error *e)
 {
@@ -36,7 +37,8 @@ static int spelling_check(const struct param_set *s, int32_t row, const char *fl
     memcpy(name, flag, n);
     name[n] = '\0';
     bool no;
-    int32_t other = params_match(s, name, UINT32_MAX, &no);
+    const uint32_t readers = s->rows[row]->commands;
+    int32_t other = params_match(s, name, readers ? readers : UINT32_MAX, &no);
     if (other >= 0 && other != row)
         return error_set(e, LEAT_ERR_INTERNAL, "parameters %s and %s share the flag %s",
                          s->rows[other]->key, s->rows[row]->key, name);

@@ -18,7 +18,9 @@ enum command_bit {
     CMD_EVAL = 1 << 11,
     CMD_PARAMS = 1 << 12,
     CMD_BENCH = 1 << 13,
-    CMD_ALL = CMD_RUN | CMD_INSPECT | CMD_TOKENIZE | CMD_EVAL | CMD_PARAMS | CMD_BENCH,
+    CMD_REPLAY = 1 << 14,
+    CMD_ALL =
+        CMD_RUN | CMD_INSPECT | CMD_TOKENIZE | CMD_EVAL | CMD_PARAMS | CMD_BENCH | CMD_REPLAY,
 };
 
 enum { BENCH_RUNS_MAX = 100 };
@@ -49,6 +51,7 @@ int tokenize_command(struct options *o);
 int eval_command(struct options *o);
 int bench_command(struct options *o);
 int params_command(struct options *o);
+int replay_command(struct options *o);
 
 /* ---- options.c ---- */
 

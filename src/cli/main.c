@@ -34,6 +34,12 @@ const struct command commands[] = {
      "products of every format, and says what share of the machine's own limits, measured at the "
      "same time, that is. Token ids are made up: speed does not depend on what they say.",
      CMD_BENCH | LEAT_PARAM_ENGINE, 1, bench_command},
+    {"replay", "TRACE", "eviction policies on a recorded routing",
+     "Replays which experts were chosen (a trace of --trace-routes, or CSV) against every eviction "
+     "policy of the expert cache at several budgets, beside Belady's bound, which knows the "
+     "future, and prints what share of the bytes that decoding asks for would have been in the "
+     "cache. No model is needed.",
+     CMD_REPLAY, 1, replay_command},
     {"params", "", "the parameter table",
      "Prints every parameter: key, flag, bounds, default, help. With --json it is enough to draw a "
      "form from.",

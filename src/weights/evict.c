@@ -5,8 +5,9 @@
 #include <stddef.h>
 #include <string.h>
 
-static const struct evict_policy *const all[] = {&evict_decay, &evict_lru, &evict_slru,
-                                                 &evict_aged};
+/* The default first. */
+static const struct evict_policy *const all[] = {&evict_echo, &evict_decay, &evict_lru,
+                                                 &evict_slru, &evict_aged};
 #define N_ALL ((int32_t)(sizeof all / sizeof *all))
 
 const struct evict_policy *evict_policy(int32_t i)
@@ -26,7 +27,7 @@ const struct evict_policy *evict_find(const char *name)
 
 const char *evict_names(void)
 {
-    return "decay, lru, slru, aged";
+    return "echo, decay, lru, slru, aged";
 }
 
 static uint64_t units_of(const struct evict_shape *s)

@@ -14,6 +14,7 @@
 
 struct evict_shape {
     int32_t n_layers, n_experts; /* 1 + highest layer; the most experts of a layer */
+    int32_t n_used;              /* experts that a token uses in a layer */
 };
 
 struct evict_call {
@@ -51,7 +52,7 @@ struct evict {
 const struct evict_policy *evict_policy(int32_t i);
 /* NULL for an unknown name; name NULL gives the default. */
 const struct evict_policy *evict_find(const char *name);
-const char *evict_names(void); /* "decay, lru, ..." */
+const char *evict_names(void); /* "echo, decay, ..." */
 
 /* Bytes that evict_make needs for any policy; a multiple of 8. */
 uint64_t evict_bytes(const struct evict_shape *s);

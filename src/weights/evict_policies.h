@@ -4,6 +4,6 @@
 
 #include "evict.h"
 
-extern const struct evict_policy evict_decay, evict_lru, evict_slru, evict_aged;
+extern const struct evict_policy evict_decay, evict_lru, evict_slru, evict_aged, evict_echo;
 
 #endif

@@ -26,7 +26,7 @@ struct expert_cache *experts_carve(const struct model *m, const struct expert_la
     struct item *item;
     struct evict *evict;
     bool *hit;
-    const struct evict_shape shape = {l->n_layers, l->most};
+    const struct evict_shape shape = {l->n_layers, l->most, m->n_expert_used};
 
     for (int32_t i = 0; i < m->n_units; i++)
         if (m->units[i].kind == UNIT_EXPERT) {
@@ -128,7 +128,9 @@ int experts_open(struct weights *w, uint64_t bytes, struct leat_error *e)
         return rc;
     x->mem = mem;
     x->taken = used;
-    evict_make(w->policy, &(struct evict_shape){x->layout.n_layers, x->layout.most}, x->evict);
+    evict_make(w->policy,
+               &(struct evict_shape){x->layout.n_layers, x->layout.most, w->m->n_expert_used},
+               x->evict);
     for (int32_t c = 0; c < x->layout.n_classes; c++) {
         x->class_first[c] = x->n_slots;
         for (int32_t i = 0; i < x->layout.class[c].slots; i++) {

@@ -144,7 +144,10 @@ int replay_open(const struct route_trace *t, struct replay **out, struct leat_er
     r = calloc(1, sizeof *r);
     if (!r)
         return no_memory(e);
-    r->shape = (struct evict_shape){t->n_layers, t->n_experts};
+    r->shape = (struct evict_shape){t->n_layers, t->n_experts, 1};
+    for (int64_t i = 0; i < t->n_rows; i++)
+        if (t->row[i].n > r->shape.n_used)
+            r->shape.n_used = t->row[i].n;
     r->expert_bytes = calloc((size_t)t->n_layers, sizeof *r->expert_bytes);
     if (!r->expert_bytes || make_calls(t, r) || find_next(r)) {
         replay_close(r);

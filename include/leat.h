@@ -364,6 +364,47 @@ LEAT_API int leat_replay_run(const struct leat_replay *r, const char *policy, ui
                              double *hit, struct leat_error *e);
 LEAT_API int leat_replay_csv(const struct leat_replay *r, FILE *f, struct leat_error *e);
 
+/* ---- routing of a mixture of experts (docs/routes.md) ---- */
+
+/* Records into the file at path, from now on and until leat_record_end or leat_close, which experts
+ * every token chooses. A trace that is there already is replaced, another file is not. A turn of
+ * the trace is a call of leat_generate or leat_eval. */
+LEAT_API int leat_record_begin(struct leat_engine *g, const char *path, struct leat_error *e);
+/* Ends the trace and tells whether all of it was written. 0 when none was begun. */
+LEAT_API int leat_record_end(struct leat_engine *g, struct leat_error *e);
+
+struct leat_routes; /* a recorded routing, to drive a model with */
+LEAT_API int leat_routes_open(const char *path, struct leat_routes **out, struct leat_error *e);
+LEAT_API void leat_routes_close(struct leat_routes *r); /* NULL ok */
+
+struct leat_routes_facts {
+    const char *model; /* that was recorded; "" = not known. Lives as long as the trace */
+    int32_t turns, prompt_tokens, decode_tokens;
+    int32_t layers; /* with experts */
+    int32_t experts, experts_used;
+    int cut; /* 1: the end of the file is missing; what is there was read */
+};
+LEAT_API void leat_routes_facts(const struct leat_routes *r, struct leat_routes_facts *out);
+
+struct leat_routes_part {
+    int32_t tokens;
+    double elapsed_s, wait_s, read_busy_s;
+    uint64_t read_bytes, expert_read_bytes;
+    uint64_t expert_hits, expert_misses, expert_hit_bytes, expert_miss_bytes, expert_evictions;
+};
+struct leat_routes_run {
+    struct leat_routes_part prompt, decode; /* sums over all turns */
+};
+/* Evaluates made-up tokens, prompts and decoded ones as they were recorded, while the recorded
+ * experts take the place of those that the router chooses (its arithmetic runs as always). The
+ * figures are those of the recorded traffic, the text is nobody's. The model must have as many
+ * experts as were recorded and use as many of them; its layers with experts take the recorded ones
+ * in order, and from the first again when it has more. Needs a session, and a context of all the
+ * tokens and one. on_progress: as in a request. */
+LEAT_API int leat_routes_drive(struct leat_engine *g, const struct leat_routes *r,
+                               int (*on_progress)(void *arg, const struct leat_progress *p),
+                               void *arg, struct leat_routes_run *out, struct leat_error *e);
+
 /* ---- inspection ---- */
 
 struct leat_report;

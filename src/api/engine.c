@@ -370,6 +370,7 @@ void leat_close(struct leat_engine *g)
 {
     if (!g)
         return;
+    (void)leat_record_end(g, NULL);
     scheduler_close(g->scheduler);
     if (g->decoder)
         decoder_close(g->decoder);

@@ -23,6 +23,8 @@ struct leat_tokenizer {
     struct arena arena;
 };
 
+struct route_record;
+
 struct leat_engine {
     struct ledger *ledger;
     struct model *model;
@@ -34,6 +36,7 @@ struct leat_engine {
     struct state_pool *pool;
     struct decoder *decoder;
     struct scheduler *scheduler;
+    struct route_record *record; /* NULL = no routing is recorded; under the pass lock */
     atomic_bool cancelled;
     int32_t sessions;       /* open now */
     uint64_t process_bytes; /* charged to ROW_PROCESS */
@@ -48,6 +51,13 @@ struct leat_session {
     struct timeline timeline;
     atomic_bool cancelled;
 };
+
+/* ---- route_record.c: does nothing when no routing is recorded. Under the pass lock. ---- */
+
+/* A call begins: the next turn. */
+void route_record_turn(struct leat_engine *g);
+/* Tokens of s from position `from` on are decoded. INT32_MAX: none; a session that closes. */
+void route_record_decode_from(struct leat_engine *g, const struct leat_session *s, int32_t from);
 
 /* Opens the joined parameter table at its defaults. */
 int api_params_open(struct param_set *s, struct leat_error *e);

@@ -53,6 +53,7 @@ void leat_session_close(struct leat_session *s)
         return;
     struct leat_engine *g = s->engine;
     scheduler_lock(g->scheduler);
+    route_record_decode_from(g, s, INT32_MAX);
     timeline_close(&s->timeline);
     g->sessions--;
     scheduler_unlock(g->scheduler);
@@ -302,6 +303,16 @@ static int outcome(const struct leat_result *results, int32_t n, struct leat_err
     return 0;
 }
 
+static void record_turn(struct leat_engine *g, const struct leat_request *requests, int32_t n)
+{
+    scheduler_lock(g->scheduler);
+    route_record_turn(g);
+    for (int32_t i = 0; i < n; i++)
+        if (requests[i].session && requests[i].session->engine == g)
+            route_record_decode_from(g, requests[i].session, requests[i].session->timeline.n);
+    scheduler_unlock(g->scheduler);
+}
+
 int leat_generate(struct leat_engine *g, const struct leat_request *requests, int32_t n,
                   struct leat_result *results, struct leat_error *e)
 {
@@ -330,6 +341,7 @@ int leat_generate(struct leat_engine *g, const struct leat_request *requests, in
         else
             jobs[n_jobs++] = &tasks[i].job;
     }
+    record_turn(g, requests, n);
     scheduler_run(g->scheduler, jobs, n_jobs);
     for (int32_t i = 0; i < n; i++)
         task_close(&tasks[i], &results[i]);
@@ -394,6 +406,10 @@ int leat_eval(struct leat_session *s, const int32_t *ids, int32_t n,
     if (n < 1)
         return error_set(e, LEAT_ERR_USAGE, "there is nothing to evaluate: no token was given");
     int code = timeline_append(&s->timeline, ids, n, g->model->n_vocab, e);
+    scheduler_lock(g->scheduler);
+    route_record_turn(g);
+    route_record_decode_from(g, s, INT32_MAX);
+    scheduler_unlock(g->scheduler);
     if (code == 0)
         code = scheduler_eval(g->scheduler, &s->timeline, take_row, &v, e);
     out->n = state_length(s->timeline.state);

@@ -5,7 +5,7 @@
 
 #include "cli.h"
 
-#define BENCH_LIST 16   /* values of one list */
+#define BENCH_LIST  16  /* values of one list */
 #define BENCH_TESTS 512 /* BENCH_LIST * BENCH_LIST of each kind */
 
 enum bench_kind { BENCH_PROMPT, BENCH_DECODE };
@@ -13,11 +13,11 @@ enum bench_kind { BENCH_PROMPT, BENCH_DECODE };
 struct bench_test {
     enum bench_kind kind;
     int32_t tokens, depth;
-    int32_t runs;                        /* finished */
-    double rate[BENCH_RUNS_MAX];         /* tokens per second; ascending once all are done */
-    struct leat_work work;               /* of a decoded token, the mean over the run */
-    double macs;                         /* of a whole prompt */
-    uint64_t evaluated, read_bytes;      /* over all runs, from the engine's statistics */
+    int32_t runs;                   /* finished */
+    double rate[BENCH_RUNS_MAX];    /* tokens per second; ascending once all are done */
+    struct leat_work work;          /* of a decoded token, the mean over the run */
+    double macs;                    /* of a whole prompt */
+    uint64_t evaluated, read_bytes; /* over all runs, from the engine's statistics */
     uint64_t expert_hits, expert_misses;
     double wait_s, elapsed_s;
 };
@@ -26,6 +26,11 @@ struct bench_kernels {
     struct leat_kernel_rate *rate;
     int32_t n;
 };
+
+/* ---- bench_routes.c ---- */
+
+int bench_routes(struct options *o, const char *model,
+                 struct leat_params *params); /* exit status */
 
 double bench_median(const struct bench_test *t);
 uint64_t bench_token_bytes(const struct leat_work *w); /* moved for one decoded token */

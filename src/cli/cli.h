@@ -111,6 +111,11 @@ void progress_end(void); /* wipes the line */
 const char *warning_of(const struct leat_engine *g, char *dst, size_t cap);
 bool say_how(const struct options *o); /* the one line on streaming goes to standard error */
 
+/* --trace-routes: begins the trace where it was asked for; ends it, and gives the code of what ran
+ * in between, or where that worked, of the trace. */
+int record_begin(const struct options *o, struct leat_engine *g, struct leat_error *e);
+int record_end(struct leat_engine *g, int code, struct leat_error *e);
+
 /* ---- interrupt.c ---- */
 
 void interrupt_watch(

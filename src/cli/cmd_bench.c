@@ -268,9 +268,9 @@ static int bench_model(struct bench *b, struct leat_error *e)
         return error_set(e, LEAT_ERR_USAGE,
                          "the longest measure needs a context of %d tokens, and this one has %d",
                          (int)b->longest, (int)leat_engine_facts(b->engine)->context);
-    if ((code = make_ids(b, e)) < 0)
+    if ((code = make_ids(b, e)) < 0 || (code = record_begin(b->o, b->engine, e)) < 0)
         return code;
-    return run_tests(b, e);
+    return record_end(b->engine, run_tests(b, e), e);
 }
 
 static int on_rate(void *arg, const struct leat_kernel_rate *r)
@@ -288,7 +288,8 @@ static int bench_kernels(struct bench *b, struct leat_error *e)
 {
     if (b->o->n_words > 0 || option(b->o, "model")->s)
         return error_set(e, LEAT_ERR_USAGE, "--kernels measures without a model");
-    static const char *const of_models[] = {"prompt_tokens", "decode_tokens", "depth", "runs"};
+    static const char *const of_models[] = {"prompt_tokens", "decode_tokens", "depth",
+                                            "runs",          "routes",        "trace_routes"};
     for (size_t i = 0; i < sizeof of_models / sizeof *of_models; i++)
         if (option_given(b->o, of_models[i]))
             return error_set(e, LEAT_ERR_USAGE, "%s does not go with --kernels",
@@ -306,10 +307,16 @@ int bench_command(struct options *o)
     const bool kernels = option(o, "kernels")->b;
     int status = EXIT_OK, code = 0;
     interrupt_watch(NULL);
-    if (!kernels && (code = options_model(o, &b.model, &e)) == 0)
+    const bool routes = !kernels && option(o, "routes")->s;
+    if (!kernels && (code = options_model(o, &b.model, &e)) == 0 && !routes)
         code = read_tests(&b, &e);
     if (code == 0)
         code = options_params(o, &b.params, &e);
+    if (code == 0 && routes) {
+        status = bench_routes(o, b.model, b.params);
+        leat_params_close(b.params);
+        return status;
+    }
     if (code == 0)
         code = kernels ? bench_kernels(&b, &e) : bench_model(&b, &e);
     if (code < 0)

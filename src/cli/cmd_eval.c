@@ -179,13 +179,14 @@ static int evaluate(struct eval *v, struct leat_error *e)
         if (warning_of(v->engine, warning, sizeof warning))
             fprintf(stderr, "leat: %s\n", warning);
     }
-    if ((code = leat_session_open(v->engine, &v->session, e)) < 0 || (code = logits_open(v, e)) < 0)
+    if ((code = leat_session_open(v->engine, &v->session, e)) < 0 ||
+        (code = record_begin(v->o, v->engine, e)) < 0 || (code = logits_open(v, e)) < 0)
         return code;
     v->start_s = clock_now();
     progress_begin();
     code = leat_eval(v->session, v->ids, v->n, on_logits, v, &v->result, e);
     progress_end();
-    return logits_close(v, code, e);
+    return logits_close(v, record_end(v->engine, code, e), e);
 }
 
 /* ---- afterwards ---- */

@@ -89,7 +89,8 @@ static int generate(struct run *r, struct leat_error *e)
         if (warning_of(r->engine, warning, sizeof warning))
             fprintf(stderr, "leat: %s\n", warning);
     }
-    if ((code = leat_session_open(r->engine, &r->session, e)) < 0)
+    if ((code = leat_session_open(r->engine, &r->session, e)) < 0 ||
+        (code = record_begin(o, r->engine, e)) < 0)
         return code;
     struct leat_request q = {
         .session = r->session,
@@ -112,7 +113,7 @@ static int generate(struct run *r, struct leat_error *e)
     progress_end();
     r->elapsed_s = clock_now() - r->start_s;
     leat_engine_stats(r->engine, option(o, "stats")->b, &r->after);
-    return code;
+    return record_end(r->engine, code, e);
 }
 
 /* ---- afterwards ---- */

@@ -32,7 +32,8 @@ const struct command commands[] = {
     {"bench", "(MODEL | --kernels)", "rates, beside what the machine can do",
      "Measures prompts and decoding of MODEL at several lengths and depths, or with --kernels the "
      "products of every format, and says what share of the machine's own limits, measured at the "
-     "same time, that is. Token ids are made up: speed does not depend on what they say.",
+     "same time, that is. Token ids are made up: speed does not depend on what they say. With "
+     "--routes a recorded routing says which experts they choose.",
      CMD_BENCH | LEAT_PARAM_ENGINE, 1, bench_command},
     {"replay", "TRACE", "eviction policies on a recorded routing",
      "Replays which experts were chosen (a trace of --trace-routes, or CSV) against every eviction "

@@ -58,3 +58,17 @@ bool say_how(const struct options *o)
 {
     return option(o, "stats")->b || isatty(STDERR_FILENO) == 1;
 }
+
+/* ---- the routing trace ---- */
+
+int record_begin(const struct options *o, struct leat_engine *g, struct leat_error *e)
+{
+    const char *path = option(o, "trace_routes")->s;
+    return path ? leat_record_begin(g, path, e) : 0;
+}
+
+int record_end(struct leat_engine *g, int code, struct leat_error *e)
+{
+    const int ended = leat_record_end(g, code < 0 ? NULL : e);
+    return code < 0 ? code : ended;
+}

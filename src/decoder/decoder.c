@@ -375,6 +375,18 @@ void decoder_set_watch(struct decoder *d, decoder_watch fn, void *arg)
     d->watch_arg = arg;
 }
 
+void decoder_watch_routing(struct decoder *d, decoder_routing_fn fn, void *arg)
+{
+    d->routing_watch = fn;
+    d->routing_watch_arg = arg;
+}
+
+void decoder_replace_routing(struct decoder *d, decoder_routing_fn fn, void *arg)
+{
+    d->routing_replace = fn;
+    d->routing_replace_arg = arg;
+}
+
 void decoder_get_stats(const struct decoder *d, struct decoder_stats *out)
 {
     *out = d->stats;

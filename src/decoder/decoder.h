@@ -46,6 +46,24 @@ int decoder_run(struct decoder *d, const struct ubatch *b, float *logits, struct
 typedef void (*decoder_watch)(void *arg, int32_t layer, int32_t n_layer);
 void decoder_set_watch(struct decoder *d, decoder_watch fn, void *arg);
 
+/* What the router of a layer chose for the tokens at hand: k of ids and weights per token, the ids
+ * distinct and ascending. */
+struct decoder_routing {
+    int32_t layer, n, k;
+    const int32_t *pos;           /* per token */
+    struct seq_state *const *seq; /* per token */
+    int32_t *ids;
+    float *weights;
+    const uint8_t *hit; /* by expert: 1 = the cache had it when it was asked; wanted ones only */
+};
+typedef void (*decoder_routing_fn)(void *arg, const struct decoder_routing *r);
+/* Optional watcher (may be NULL) of every layer's choices: reads them and changes nothing. On the
+ * caller's thread. */
+void decoder_watch_routing(struct decoder *d, decoder_routing_fn fn, void *arg);
+/* For benchmarks alone, NULL everywhere else: may put other ids and weights in place of what the
+ * router computed (hit is NULL then). The answers are no longer the model's. */
+void decoder_replace_routing(struct decoder *d, decoder_routing_fn fn, void *arg);
+
 struct decoder_stats {
     double compute_s; /* time in passes less weights' wait */
     uint64_t passes, tokens;

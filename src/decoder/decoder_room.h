@@ -84,6 +84,8 @@ struct decoder {
 
     decoder_watch watch;
     void *watch_arg;
+    decoder_routing_fn routing_watch, routing_replace; /* NULL = none */
+    void *routing_watch_arg, *routing_replace_arg;
     struct decoder_stats stats;
 };
 

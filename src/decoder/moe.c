@@ -174,6 +174,29 @@ static void route_tokens(void *arg, int32_t thread, int64_t begin, int64_t end)
         token_route(arg, t);
 }
 
+static struct decoder_routing routing_of(const struct decoder *d, int32_t layer)
+{
+    return (struct decoder_routing){.layer = layer,
+                                    .n = d->n,
+                                    .k = d->m->n_expert_used,
+                                    .pos = d->l.pos,
+                                    .seq = d->l.seq,
+                                    .ids = d->l.route_ids,
+                                    .weights = d->l.route_w};
+}
+
+/* The router's rows are done with by now: their first bytes take the hits, one per expert. */
+static void routing_tell(const struct decoder *d, int32_t layer)
+{
+    struct decoder_routing r = routing_of(d, layer);
+    uint8_t *hit = (uint8_t *)d->l.router;
+    if (!d->routing_watch)
+        return;
+    experts_hits(d->pass, hit);
+    r.hit = hit;
+    d->routing_watch(d->routing_watch_arg, &r);
+}
+
 /* Sorts the choices of all rows at hand by expert. Returns how many experts are wanted. */
 static int32_t slots_make(struct decoder *d)
 {
@@ -366,8 +389,8 @@ static void group_run(struct decoder *d, const struct layer *l, struct expert_gr
     const int32_t n = g->rows / g->n;
     const struct expert_job *j = &g->job[0];
     const int64_t hidden = (int64_t)g->n * l->n_ff, out = (int64_t)g->n * j->down.rows;
-    team_guided(d->team, hidden,
-                product_chunk(hidden, j->gate.row_bytes + j->up.row_bytes, n), group_hidden, g);
+    team_guided(d->team, hidden, product_chunk(hidden, j->gate.row_bytes + j->up.row_bytes, n),
+                group_hidden, g);
     input_prepare(d, &d->l.hid, kinds, g->rows);
     team_guided(d->team, out, product_chunk(out, j->down.row_bytes, n), group_out, g);
 }
@@ -446,9 +469,14 @@ int moe_run(struct decoder *d, int32_t layer, struct leat_error *e)
         struct route_job r = {d, layer_vector(d, l, VEC_ROUTER_B),
                               layer_vector(d, l, VEC_ROUTER_SELECT_B)};
         tokens_run(d, d->n, (int64_t)d->m->n_expert * (2 + d->m->n_expert_used), route_tokens, &r);
+        if (d->routing_replace) {
+            const struct decoder_routing routing = routing_of(d, layer);
+            d->routing_replace(d->routing_replace_arg, &routing);
+        }
         rc = experts_begin(d->pass, layer, d->l.wanted_ids, slots_make(d), !narrow, e);
         if (rc < 0)
             return rc;
+        routing_tell(d, layer);
     }
     /* The shared expert is multiplied while the reads of the missing ones are under way. */
     if (shared)

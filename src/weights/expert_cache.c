@@ -379,7 +379,7 @@ int experts_begin(struct weights_pass *p, int32_t layer, const uint16_t *ids, in
         struct item *t = &x->item[i];
         struct unit_state *u = state_of(x, le->first + ids[i]);
 
-        *t = (struct item){le->first + ids[i], u->slot, ITEM_MISSING};
+        *t = (struct item){le->first + ids[i], u->slot, ITEM_MISSING, false};
         if (u->slot >= 0) {
             struct slot *s = &x->slot[u->slot];
             t->state = s->state == SLOT_READY ? ITEM_READY : ITEM_READING;
@@ -390,12 +390,21 @@ int experts_begin(struct weights_pass *p, int32_t layer, const uint16_t *ids, in
                 make_urgent(w, u->slot);
         }
         x->hit[i] = u->slot >= 0;
-        count_use(w, t->unit, t->state == ITEM_READY);
+        t->hit = t->state == ITEM_READY;
+        count_use(w, t->unit, t->hit);
     }
     evict_used(x->evict, &(struct evict_call){w->pass_no, layer, n, ids, x->hit, x->n_slots});
     issue(w, -1);
     weights_pump(w);
     return 0;
+}
+
+void experts_hits(const struct weights_pass *p, uint8_t *hit)
+{
+    const struct expert_cache *x = p->w->experts;
+
+    for (int32_t i = 0; i < x->n_items; i++)
+        hit[p->w->m->units[x->item[i].unit].expert] = x->item[i].hit;
 }
 
 static int give(struct weights *w, struct item *t, struct expert_view *v)

@@ -34,6 +34,7 @@ struct item {
     unit_id unit;
     int32_t slot;
     enum item_state state;
+    bool hit; /* it was ready when the call began */
 };
 
 struct layer_experts {

@@ -97,6 +97,9 @@ int experts_begin(struct weights_pass *p, int32_t layer, const uint16_t *ids, in
 /* 1 an expert, leased until experts_done; 0 all were given; negative error. At most one lease at a
  * time is promised. */
 int experts_next(struct weights_pass *p, struct expert_view *v, struct leat_error *e);
+/* hit[id] of each id of the last experts_begin: 1 = it was in the cache when that began, else 0.
+ * Other entries stay as they are; hit reaches to the highest id. */
+void experts_hits(const struct weights_pass *p, uint8_t *hit);
 /* One more that is there already, beside those leased: 1 and an expert, 0 when none can be had
  * without waiting. Never fails, never waits. */
 int experts_more(struct weights_pass *p, struct expert_view *v);

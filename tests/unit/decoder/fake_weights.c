@@ -289,6 +289,12 @@ int experts_next(struct weights_pass *p, struct expert_view *v, struct leat_erro
     return p->given == p->n_ids ? 0 : lease_give(p, v);
 }
 
+void experts_hits(const struct weights_pass *p, uint8_t *hit)
+{
+    for (int32_t i = 0; i < p->n_ids; i++)
+        hit[p->ids[i]] = 1;
+}
+
 /* Three times of four there is one. */
 int experts_more(struct weights_pass *p, struct expert_view *v)
 {

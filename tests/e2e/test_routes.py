@@ -271,7 +271,8 @@ def test_hits_are_those_recorded(recorded, make_model, tmp_path):
 def test_hits_are_those_of_the_replay(recorded):
     """leat replay counts bytes, the cache has slots: as many as the replay's budget has experts."""
     model, path, t = recorded
-    two = leat_json('bench', model, '--routes', path, '--expert-cache', '1K')['plan']['expert_cache_bytes']
+    least = leat_json('bench', model, '--routes', path, '--expert-cache', '1K')['plan']['rows']
+    two = next(r['planned_bytes'] for r in least if r['row'] == 'expert_cache')
     slots = (1 << 20) // (two // 2)
     size = max(t.expert_bytes)
     assert 10 < slots < sum(b > 0 for b in t.expert_bytes) * t.n_experts

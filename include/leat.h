@@ -123,6 +123,7 @@ struct leat_facts {                             /* immutable; strings live as lo
     int32_t n_files;
     int32_t context, width, sessions, threads, lanes;
     const char *kv_type, *isa, *direct;
+    const char *eviction; /* policy of the expert cache; NULL = no experts */
     double load_s; /* what leat_open took */
 };
 LEAT_API const struct leat_facts *leat_engine_facts(const struct leat_engine *g);

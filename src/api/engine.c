@@ -13,6 +13,7 @@
 #include "../base/error.h"
 #include "../base/os.h"
 #include "../plan/budget_params.h"
+#include "../weights/evict.h"
 
 #ifndef LEAT_VERSION
 #define LEAT_VERSION "0.1.0"
@@ -156,6 +157,10 @@ static int open_headers(struct leat_engine *g, const char *path, struct opening 
     int code = ledger_open(UINT64_MAX, &g->ledger, e);
     if (code < 0 || (code = model_open(path, g->ledger, &g->model, e)) < 0)
         return code;
+    if (g->model->n_expert == 0 &&
+        evict_find(params_get(o->set, "eviction")->s) != evict_find(NULL))
+        return error_set(e, LEAT_ERR_USAGE, "%s has no experts: --eviction would do nothing here",
+                         g->model->path);
     return kernels_select(params_get(o->set, "isa")->s, &g->kernels, e);
 }
 
@@ -267,6 +272,7 @@ static int obtain(struct leat_engine *g, struct opening *o, struct leat_error *e
         .resident_bytes = b->resident_bytes,
         .stream_bytes = b->stream_bytes,
         .expert_cache_bytes = b->expert_cache_bytes,
+        .eviction = params_get(o->set, "eviction")->s,
     };
     if ((code = weights_open(&w, &g->weights, e)) < 0)
         return code;
@@ -325,6 +331,7 @@ static void state_facts(struct leat_engine *g, const struct opening *o)
         .lanes = o->ask.lanes,
         .kv_type = g->kv_type,
         .isa = g->kernels->isa,
+        .eviction = m->n_expert ? weights_eviction(g->weights) : NULL,
         .load_s = clock_now() - o->start_s,
     };
 }

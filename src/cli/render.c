@@ -226,6 +226,7 @@ json_t *stats_json(const struct leat_engine *g, const struct leat_stats *s, doub
     json_object_set_new(o, "lanes", json_integer(f->lanes));
     json_object_set_new(o, "kv_type", json_string(f->kv_type));
     json_object_set_new(o, "isa", json_string(f->isa));
+    json_object_set_new(o, "eviction", json_text_of(f->eviction));
     json_object_set_new(o, "plan", json_text_of(p->summary));
     json_object_set_new(memory, "ceiling_bytes", json_bytes_of(p->ceiling_bytes));
     json_object_set_new(memory, "planned_bytes", json_bytes_of(p->total_bytes));

@@ -216,6 +216,11 @@ void weights_close(struct weights *w)
     ledger_give(ledger, DOMAIN_HELD, ROW_VECTORS, w, w->tables_taken);
 }
 
+const char *weights_eviction(const struct weights *w)
+{
+    return w->policy->name;
+}
+
 /* ---- between the lanes and the owners ---- */
 
 void weights_request(struct weights *w, struct lane_request *r, int32_t file, uint64_t offset,

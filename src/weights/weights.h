@@ -123,6 +123,7 @@ struct weights_stats {
     int32_t direct_files, buffered_files;
     const char *direct_note; /* why a file is not read directly; NULL = all as asked */
 };
+const char *weights_eviction(const struct weights *w); /* name of the policy */
 void weights_get_stats(const struct weights *w, struct weights_stats *out);
 
 #endif

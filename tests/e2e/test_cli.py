@@ -239,6 +239,10 @@ def test_every_tuning_flag_moves_something(model, moe):
     assert q4 < q8 < f16 < f32
     assert stats(model, '--resident', 0)['stream_read_bytes'] > 0 == stats(model)['stream_read_bytes']
     assert stats(moe, '--expert-cache', 0)['expert_evictions'] > 0
+    few = {p: stats(moe, '--eviction', p, '--expert-cache', '1M', '-b', 1) for p in ('echo', 'decay', 'lru', 'slru', 'aged')}
+    assert all(s['eviction'] == p for p, s in few.items())
+    assert len({s['expert_hits'] for s in few.values()}) > 2
+    assert leat('run', model, '-p', 'hello', '--eviction', 'lru').returncode == 2
     assert stats(model, '--lanes', 3)['lanes'] == 3 and stats(model, '--lanes', 1)['reads_in_flight_peak'] == 1
     assert stats(model, '-t', 3)['threads'] == 3
     assert stats(model, '--isa', 'scalar')['isa'] == 'scalar'

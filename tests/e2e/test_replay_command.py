@@ -31,9 +31,17 @@ def test_published_figures(trace):
         policies = set(row) - {'budget_bytes', 'cycles', 'default'}
         assert policies >= {'belady', 'lru', 'slru', 'decay', 'aged', 'echo'}
         assert all(0 <= row[p] <= row['belady'] for p in policies)
+        assert policies - {'belady'} == eviction_choices()
         # What the default is chosen for: never below decayed use, and no cliff below the cycle.
         assert row['default'] == row['echo'] and 100 * row['default'] >= decay
         assert row['default'] > row['decay'] + 0.01
+
+
+def eviction_choices():
+    """Of --eviction: the same policies."""
+    table = leat_json('params')
+    rows = table['params'] if 'params' in table else table
+    return set(next(r for r in rows if r['key'] == 'eviction')['choices'])
 
 
 def lru_by_hand(path, budget):

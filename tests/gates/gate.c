@@ -334,6 +334,14 @@ int main(int argc, char **argv)
                 gate(name, model, &ref, s, NB + 3, w ? N_SHORT : 32, NEED_READS | (i == 0 ? NEED_EVICTIONS : 0) | (i == 5 ? NEED_HITS : 0));
             }
     }
+    for (int i = 0; moe && leat_eviction(i); i++)
+        for (int w = 0; w < 3; w++) {
+            s[NB] = (struct setting){"ubatch", budget_width[w]};
+            s[NB + 1] = (struct setting){"expert_cache", w ? "1M" : "4M"};
+            s[NB + 2] = (struct setting){"eviction", leat_eviction(i)};
+            snprintf(name, sizeof name, "eviction %s, width %s", leat_eviction(i), budget_width[w]);
+            gate(name, model, &ref, s, NB + 3, w ? N_SHORT : 32, NEED_READS | NEED_EVICTIONS | (w ? 0 : NEED_HITS));
+        }
     for (int i = 2; i < argc; i++) {
         s[NB] = (struct setting){"ubatch", "16"};
         snprintf(name, sizeof name, "other files, resident: %.80s", argv[i]);

@@ -152,6 +152,10 @@ struct leat_stats { /* since leat_open; the difference of two gives a run's shar
     uint64_t expert_hits, expert_misses, expert_evictions, expert_hit_bytes, expert_miss_bytes;
     int32_t direct_files, buffered_files;
     const char *direct_note; /* why a file is not read directly, NULL = all as asked */
+    const char *lane_backend; /* what reads go through: "io_uring" or "threads" */
+    const char *lane_note;    /* why not io_uring, NULL = it is, or threads were asked for */
+    double urgent_s; /* somebody waited, or was about to wait, for a read that had been asked for */
+    uint64_t urgent_read_bytes; /* bytes of the reads that ended in that time */
     /* memory, of the whole process; UINT64_MAX = not known */
     uint64_t held_bytes; /* ledger: sum of the rows, now */
     uint64_t rss_bytes, rss_peak_bytes, major_faults;

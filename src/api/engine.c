@@ -268,6 +268,7 @@ static int obtain(struct leat_engine *g, struct opening *o, struct leat_error *e
         .model = m,
         .ledger = g->ledger,
         .lanes = o->ask.lanes,
+        .lane_choice = (enum lane_choice)params_get(o->set, "lane_backend")->i,
         .direct = (enum file_direct)params_get(o->set, "direct")->i,
         .resident_bytes = b->resident_bytes,
         .stream_bytes = b->stream_bytes,

@@ -220,6 +220,10 @@ json_t *stats_json(const struct leat_engine *g, const struct leat_stats *s, doub
     json_object_set_new(o, "direct_files", json_integer(s->direct_files));
     json_object_set_new(o, "buffered_files", json_integer(s->buffered_files));
     json_object_set_new(o, "direct_note", json_text_of(s->direct_note));
+    json_object_set_new(o, "lane_backend", json_string(s->lane_backend));
+    json_object_set_new(o, "lane_note", json_text_of(s->lane_note));
+    json_object_set_new(o, "urgent_seconds", json_real(s->urgent_s));
+    set_count(o, "urgent_read_bytes", s->urgent_read_bytes);
     json_object_set_new(o, "context", json_integer(f->context));
     json_object_set_new(o, "width", json_integer(f->width));
     json_object_set_new(o, "threads", json_integer(f->threads));
@@ -304,11 +308,13 @@ void stats_print(const struct leat_engine *g, const struct leat_stats *s, double
     share_print("computing", s->compute_s, elapsed_s);
     share_print("sampling", s->sample_s, elapsed_s);
     share_print("other", other_seconds(s, elapsed_s), elapsed_s);
-    fprintf(stderr, "reading (%s, %d lanes)\n",
+    fprintf(stderr, "reading (%s, %d lanes by %s)\n",
             s->buffered_files == 0 ? "direct"
             : s->direct_files == 0 ? "buffered"
                                    : "direct and buffered",
-            (int)f->lanes);
+            (int)f->lanes, s->lane_backend);
+    if (s->lane_note)
+        fprintf(stderr, "  %s\n", s->lane_note);
     bytes_print("read", s->read_bytes);
     if (tokens > 0)
         bytes_print("read per token", (uint64_t)((double)s->read_bytes / tokens));
@@ -323,6 +329,9 @@ void stats_print(const struct leat_engine *g, const struct leat_stats *s, double
     if (s->read_busy_s > 0)
         fprintf(stderr, "  %-22s %20.1f MB/s while reads were in flight\n", "rate",
                 (double)s->read_bytes / s->read_busy_s / 1e6);
+    if (s->urgent_s > 0)
+        fprintf(stderr, "  %-22s %20.1f MB/s while a read was waited for\n", "",
+                (double)s->urgent_read_bytes / s->urgent_s / 1e6);
     if (s->direct_note)
         fprintf(stderr, "  %s\n", s->direct_note);
     if (asked > 0)

@@ -4,12 +4,17 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "lane_backend.h"
 
-/* The best back end that works here comes first; reading threads work everywhere. */
-static const struct lane_backend *const backends[] = {&lane_threads};
+static const struct lane_backend *const backends[] = {
+#ifdef LEAT_HAVE_URING
+    &lane_uring,
+#endif
+    &lane_threads,
+};
 
 uint64_t lanes_bytes(int32_t lanes)
 {
@@ -21,17 +26,48 @@ uint64_t lanes_bytes(int32_t lanes)
     return (most + LANE_BUFFERED_STEP) * (uint64_t)(lanes > 0 ? lanes : 0);
 }
 
-int lanes_open(int32_t lanes, struct lanes **out, struct leat_error *e)
+static int uring_open(int32_t lanes, struct lanes **out, struct leat_error *e)
 {
-    int rc = LEAT_ERR_UNSUPPORTED;
+#ifdef LEAT_HAVE_URING
+    return lane_uring.open(lanes, out, e);
+#else
+    (void)lanes;
+    (void)out;
+    return error_set(e, LEAT_ERR_UNSUPPORTED, "this build of Leat has no io_uring");
+#endif
+}
+
+int lanes_open(int32_t lanes, enum lane_choice choice, struct lanes **out, struct leat_error *e)
+{
+    struct leat_error why = {0};
+    int rc;
 
     *out = NULL;
     if (lanes < 1 || lanes > LANES_MAX)
         return error_set(e, LEAT_ERR_USAGE, "lanes: %d is out of bounds (1 to %d)", (int)lanes,
                          LANES_MAX);
-    for (size_t i = 0; i < sizeof backends / sizeof *backends && rc; i++)
-        rc = backends[i]->open(lanes, out, e);
+    if (choice != LANE_CHOICE_THREADS) {
+        rc = uring_open(lanes, out, &why);
+        if (!rc)
+            return 0;
+        if (choice == LANE_CHOICE_URING)
+            return error_set(e, rc, "%s; --lane-backend auto or threads works without it",
+                             why.message);
+    }
+    rc = lane_threads.open(lanes, out, e);
+    if (!rc && choice == LANE_CHOICE_AUTO)
+        snprintf((*out)->note, sizeof (*out)->note, "%.150s", why.message);
     return rc;
+}
+
+const char *lanes_backend(const struct lanes *l)
+{
+    return l->ops->name;
+}
+
+const char *lanes_note(const struct lanes *l)
+{
+    return l->note[0] ? l->note : NULL;
 }
 
 void lanes_close(struct lanes *l)

@@ -1,5 +1,4 @@
-/* Lanes: reads in flight. One contract, several back ends (reading threads now, io_uring beside it
- * later).
+/* Lanes: reads in flight. One contract, two back ends: io_uring, and a pool of reading threads.
  *
  * A request reads the aligned window around [offset, offset + bytes) of a file into memory that has
  * room for the window; the wanted bytes then lie at dst + lane_inner(offset). With FILE_DIRECT_AUTO,
@@ -28,6 +27,7 @@ struct lane_request {
     uint64_t got;              /* wanted bytes that came before a failure */
     int32_t why, errnum;       /* the lanes' own: what failed, for lane_error() */
     int32_t state, cached;     /* the lanes' own */
+    int32_t tried;             /* the lanes' own: errno of a direct read that failed already */
     struct lane_request *next; /* the lanes' own while queued */
 };
 
@@ -47,6 +47,8 @@ struct lane_stats {
     uint64_t bytes_cached;                    /* of bytes_read: found in the page cache */
     uint64_t retries;                         /* short, interrupted, EAGAIN */
     double busy_s;                            /* time with at least one read in flight */
+    double urgent_s;       /* time with at least one urgent request not served yet */
+    uint64_t urgent_bytes; /* bytes of all reads that ended meanwhile */
     int32_t in_flight_peak;
 };
 
@@ -54,7 +56,16 @@ struct lanes;
 /* What so many lanes hold beside the memory that they read into: stacks, and the page cache that a
  * buffered read causes before it is dropped (a file may turn to buffered reads at any time). */
 uint64_t lanes_bytes(int32_t lanes);
-int lanes_open(int32_t lanes, struct lanes **out, struct leat_error *e); /* 1..LANES_MAX */
+enum lane_choice {
+    LANE_CHOICE_AUTO, /* io_uring where the system lets us, else threads: lanes_note() says why */
+    LANE_CHOICE_URING,
+    LANE_CHOICE_THREADS,
+};
+/* lanes: 1..LANES_MAX. LEAT_ERR_UNSUPPORTED when io_uring was asked for and cannot be had. */
+int lanes_open(int32_t lanes, enum lane_choice choice, struct lanes **out, struct leat_error *e);
+const char *lanes_backend(const struct lanes *l); /* "io_uring" or "threads" */
+/* Why AUTO took threads; NULL otherwise. Lives as long as l. */
+const char *lanes_note(const struct lanes *l);
 void lanes_close(struct lanes *l); /* waits for reads in flight; queued ones are dropped */
 int32_t lanes_count(const struct lanes *l);
 /* Never blocks, never fails: a failing read is reported by its request. */

@@ -31,6 +31,7 @@ struct lane_backend {
 struct lanes {
     const struct lane_backend *ops;
     int32_t count;
+    char note[160]; /* why it is not the back end that would be better; "" = it is */
 };
 
 enum lane_why { /* lane_request.why */
@@ -53,5 +54,11 @@ bool lane_is_cached(const struct lane_request *r);
 void lane_read(struct lane_request *r, bool cached, struct lane_tally *t);
 
 extern const struct lane_backend lane_threads;
+/* Has notify called after each request that these lanes (of lane_threads) have finished, on the
+ * thread that read it, with their lock held: it must only wake somebody. Before the first submit. */
+void lane_threads_notify(struct lanes *l, void (*notify)(void *arg), void *arg);
+#ifdef LEAT_HAVE_URING
+extern const struct lane_backend lane_uring;
+#endif
 
 #endif

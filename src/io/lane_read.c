@@ -68,10 +68,13 @@ static enum outcome read_direct(struct lane_request *r, int fd, struct lane_tall
     int eagain = 0, stuck = 0;
 
     while (best < need) {
-        const ssize_t n = read_call(fd, dst + pos, window - pos, start + pos, true);
+        const int tried = r->tried; /* elsewhere: it ends as if it had been tried here */
+        const ssize_t n =
+            tried ? -1 : read_call(fd, dst + pos, window - pos, start + pos, true);
 
+        r->tried = 0;
         if (n < 0) {
-            const int errnum = errno;
+            const int errnum = tried ? tried : errno;
             if (may_retry(errnum, &eagain, t))
                 continue;
             if (errnum == EINVAL) {

@@ -17,65 +17,31 @@
 #include "../base/clock.h"
 #include "../base/os.h"
 #include "lane_backend.h"
+#include "lane_queue.h"
 
 #define LANE_STACK      (UINT64_C(256) << 10) /* address space */
 #define LANE_STACK_USED (UINT64_C(32) << 10)  /* what of it is touched, generously */
 
 enum request_state { LANE_IDLE, LANE_QUEUED, LANE_ASKING, LANE_READING, LANE_DONE };
 enum request_cached { NOT_ASKED, IN_CACHE, ON_DRIVE };
-enum urgency { URGENT, DEMAND, ADVICE, URGENCIES };
-
-struct queue {
-    struct lane_request *head, **tail;
-};
-
 struct thread_lanes {
     struct lanes base;
     pthread_mutex_t lock;
     pthread_cond_t work;
     sem_t ready; /* posted once per finished request and per wake */
     atomic_bool woken;
-    struct queue queue[URGENCIES], done;
+    struct lane_queue queue[URGENCIES], done;
     int32_t queued, reading;
     int32_t copying, copiers; /* from the page cache: now, and at most */
     int32_t set_aside;        /* queued ones that wait for their turn to be copied */
     bool closing;
-    double busy_since; /* while reading > 0 */
+    void (*notify)(void *arg); /* after each finished request, from the lane that served it */
+    void *notify_arg;
+    struct lane_watch busy, urgent; /* reads at work; urgent requests not served yet */
     struct lane_stats stats;
     int32_t started;
     pthread_t thread[LANES_MAX];
 };
-
-static void queue_init(struct queue *q)
-{
-    q->head = NULL;
-    q->tail = &q->head;
-}
-
-static void queue_put(struct queue *q, struct lane_request *r)
-{
-    r->next = NULL;
-    *q->tail = r;
-    q->tail = &r->next;
-}
-
-static struct lane_request *queue_take(struct queue *q)
-{
-    struct lane_request *r = q->head;
-
-    if (r) {
-        q->head = r->next;
-        if (!q->head)
-            q->tail = &q->head;
-        r->next = NULL;
-    }
-    return r;
-}
-
-static enum urgency urgency_of(const struct lane_request *r)
-{
-    return r->urgent ? URGENT : r->advice ? ADVICE : DEMAND;
-}
 
 static void count(struct thread_lanes *t, const struct lane_request *r,
                   const struct lane_tally *tally)
@@ -95,19 +61,6 @@ static struct lane_request *find_next(const struct thread_lanes *t)
             if (r->state == LANE_QUEUED && (r->cached != IN_CACHE || t->copying < t->copiers))
                 return r;
     return NULL;
-}
-
-static void queue_remove(struct queue *q, struct lane_request *r)
-{
-    struct lane_request **at = &q->head;
-
-    while (*at && *at != r)
-        at = &(*at)->next;
-    assert(*at == r); /* its urgency was changed while it was queued */
-    *at = r->next;
-    if (!r->next)
-        q->tail = at;
-    r->next = NULL;
 }
 
 /* Finds out, with no lock held, whether the request will be a copy, and leaves it in its place when
@@ -143,8 +96,8 @@ static void serve(struct thread_lanes *t, struct lane_request *r)
     t->queued--;
     r->state = LANE_READING;
     start = clock_now();
-    if (t->reading++ == 0)
-        t->busy_since = start;
+    t->reading++;
+    watch_begin(&t->busy, start);
     if (t->reading > t->stats.in_flight_peak)
         t->stats.in_flight_peak = t->reading;
     t->copying += copies;
@@ -160,11 +113,16 @@ static void serve(struct thread_lanes *t, struct lane_request *r)
     r->seconds = end - start;
     r->state = LANE_DONE;
     t->copying -= copies;
-    if (--t->reading == 0)
-        t->stats.busy_s += end - t->busy_since;
+    t->reading--;
+    watch_end(&t->busy, end);
+    watch_bytes(&t->urgent, tally.bytes_read);
+    if (r->urgent)
+        watch_end(&t->urgent, end);
     count(t, r, &tally);
     queue_put(&t->done, r);
     sem_post(&t->ready);
+    if (t->notify)
+        t->notify(t->notify_arg);
 }
 
 static void *lane_main(void *arg)
@@ -249,6 +207,8 @@ static void threads_submit(struct lanes *l, struct lane_request *r)
     r->cached = NOT_ASKED;
     queue_put(&t->queue[urgency_of(r)], r);
     t->queued++;
+    if (r->urgent)
+        watch_begin(&t->urgent, clock_now());
     pthread_cond_signal(&t->work);
     pthread_mutex_unlock(&t->lock);
 }
@@ -312,6 +272,8 @@ static bool threads_take_back(struct lanes *l, struct lane_request *r)
         t->set_aside -= r->cached == IN_CACHE;
         r->state = LANE_IDLE;
         t->queued--;
+        if (r->urgent)
+            watch_end(&t->urgent, clock_now());
         found = true;
     }
     pthread_mutex_unlock(&t->lock);
@@ -324,8 +286,19 @@ static void threads_get_stats(struct lanes *l, struct lane_stats *out)
 
     pthread_mutex_lock(&t->lock);
     *out = t->stats;
-    if (t->reading)
-        out->busy_s += clock_now() - t->busy_since;
+    out->busy_s = watch_seconds(&t->busy, clock_now());
+    out->urgent_s = watch_seconds(&t->urgent, clock_now());
+    out->urgent_bytes = t->urgent.bytes;
+    pthread_mutex_unlock(&t->lock);
+}
+
+void lane_threads_notify(struct lanes *l, void (*notify)(void *arg), void *arg)
+{
+    struct thread_lanes *t = (struct thread_lanes *)l;
+
+    pthread_mutex_lock(&t->lock);
+    t->notify = notify;
+    t->notify_arg = arg;
     pthread_mutex_unlock(&t->lock);
 }
 

@@ -142,7 +142,7 @@ static int open_parts(struct weights *w, const struct weights_config *c, struct 
     if (rc)
         return rc;
     w->lanes_taken = lanes_bytes(c->lanes);
-    rc = lanes_open(c->lanes, &w->lanes, e);
+    rc = lanes_open(c->lanes, c->lane_choice, &w->lanes, e);
     if (!rc)
         rc = rows_open(w, c->lanes, e);
     if (!rc)
@@ -333,6 +333,8 @@ void weights_get_stats(const struct weights *w, struct weights_stats *out)
     out->stream_ring_bytes = ledger_held(w->ledger, DOMAIN_HELD, ROW_STREAM);
     out->expert_slots_bytes = ledger_held(w->ledger, DOMAIN_HELD, ROW_EXPERTS);
     out->direct_files = out->buffered_files = 0;
+    out->lane_backend = lanes_backend(w->lanes);
+    out->lane_note = lanes_note(w->lanes);
     out->direct_note = NULL;
     for (int32_t i = 0; i < w->m->n_files; i++) {
         const struct file *f = w->m->files[i].file;

@@ -22,6 +22,7 @@ struct weights_config {
     const struct model *model;
     struct ledger *ledger;
     int32_t lanes; /* 1..64 */
+    enum lane_choice lane_choice;
     enum file_direct direct;
     uint64_t resident_bytes; /* ROW_RESIDENT may take this much; UINT64_MAX = everything dense */
     /* Of the ring, when anything streams; at least weights_need.stream_min. */
@@ -122,6 +123,7 @@ struct weights_stats {
     double wait_s;  /* and how long */
     int32_t direct_files, buffered_files;
     const char *direct_note; /* why a file is not read directly; NULL = all as asked */
+    const char *lane_backend, *lane_note; /* lanes_backend(), lanes_note() */
 };
 const char *weights_eviction(const struct weights *w); /* name of the policy */
 void weights_get_stats(const struct weights *w, struct weights_stats *out);

@@ -141,7 +141,7 @@ static int same(const struct run *a, const struct run *b, int n_eval, char *note
 }
 
 /* What must have happened besides identity. */
-enum need { NEED_READS = 1, NEED_STREAM = 2, NEED_WAITS = 4, NEED_EVICTIONS = 8, NEED_HITS = 16, NEED_BUFFERED = 32, NEED_DIRECT = 64 };
+enum need { NEED_READS = 1, NEED_STREAM = 2, NEED_WAITS = 4, NEED_EVICTIONS = 8, NEED_HITS = 16, NEED_BUFFERED = 32, NEED_DIRECT = 64, NEED_URING = 128, NEED_THREADS = 256 };
 
 static void gate(const char *name, const char *model, const struct run *ref, const struct setting *s, int n, int n_eval, unsigned need)
 {
@@ -165,6 +165,10 @@ static void gate(const char *name, const char *model, const struct run *ref, con
         miss = "no file was read buffered";
     if ((need & NEED_DIRECT) && !t->direct_files)
         miss = "no file was read directly";
+    if ((need & NEED_URING) && strcmp(t->lane_backend, "io_uring") != 0)
+        miss = "it did not read through io_uring";
+    if ((need & NEED_THREADS) && strcmp(t->lane_backend, "threads") != 0)
+        miss = "it did not read through threads";
     if (ok && miss) {
         ok = 0;
         snprintf(note, sizeof note, "%s", miss);
@@ -313,15 +317,21 @@ int main(int argc, char **argv)
     }
     s[NB] = (struct setting){"ubatch", "16"};
     static const char *const lanes[] = {"1", "2", "3", "4", "8", "16"};
-    for (int i = 0; i < 6; i++) {
-        s[NB + 1] = (struct setting){"lanes", lanes[i]};
-        for (int d = 0; d < 2; d++) {
-            s[NB + 2] = (struct setting){"direct", d ? "off" : "on"};
-            snprintf(value, sizeof value, "%llu", (unsigned long long)smallest(model, s, NB + 3));
-            s[NB + 3] = (struct setting){"memory", value};
-            snprintf(name, sizeof name, "streamed, lanes %s, %s", lanes[i], d ? "buffered" : "direct");
-            gate(name, model, &ref, s, NB + 4, N_SHORT, NEED_READS | NEED_STREAM | NEED_WAITS | (d ? NEED_BUFFERED : NEED_DIRECT));
-        }
+    static const char *const backends[] = {"threads", "uring"};
+    const int n_backends = strcmp(ref.stats.lane_backend, "io_uring") == 0 ? 2 : 1;
+    if (n_backends == 1)
+        printf("SKIP io_uring: %s\n", ref.stats.lane_note ? ref.stats.lane_note : "not here");
+    for (int i = 0; i < 12 * n_backends; i++) {
+        const char *lane = lanes[i / 2 % 6], *backend = backends[i / 12];
+        const int d = i % 2;
+        s[NB + 1] = (struct setting){"lanes", lane};
+        s[NB + 2] = (struct setting){"lane_backend", backend};
+        s[NB + 3] = (struct setting){"direct", d ? "off" : "on"};
+        snprintf(value, sizeof value, "%llu", (unsigned long long)smallest(model, s, NB + 4));
+        s[NB + 4] = (struct setting){"memory", value};
+        snprintf(name, sizeof name, "streamed, %s lanes by %s, %s", lane, backend, d ? "buffered" : "direct");
+        gate(name, model, &ref, s, NB + 5, N_SHORT,
+             NEED_READS | NEED_STREAM | NEED_WAITS | (d ? NEED_BUFFERED : NEED_DIRECT) | (i / 12 ? NEED_URING : NEED_THREADS));
     }
     if (moe) {
         static const char *const caches[] = {"0", "1M", "2M", "4M", "8M", "auto"};

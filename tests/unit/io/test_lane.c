@@ -46,11 +46,13 @@ static int no_fault(void **state)
     return 0;
 }
 
+static enum lane_choice choice; /* the back end under test */
+
 static struct lanes *open_lanes(int32_t n)
 {
     struct lanes *l;
 
-    if (lanes_open(n, &l, &err))
+    if (lanes_open(n, choice, &l, &err))
         fail_msg("%s", err.message);
     assert_int_equal(lanes_count(l), n);
     return l;
@@ -79,8 +81,8 @@ static void test_bounds(void **state)
     struct lanes *l = NULL;
 
     (void)state;
-    assert_int_equal(lanes_open(0, &l, &err), LEAT_ERR_USAGE);
-    assert_int_equal(lanes_open(65, &l, &err), LEAT_ERR_USAGE);
+    assert_int_equal(lanes_open(0, LANE_CHOICE_AUTO, &l, &err), LEAT_ERR_USAGE);
+    assert_int_equal(lanes_open(65, LANE_CHOICE_AUTO, &l, &err), LEAT_ERR_USAGE);
     assert_null(l);
     assert_int_equal(lane_window(0, 4096), 4096);
     assert_int_equal(lane_window(1, 4096), 8192);
@@ -562,5 +564,16 @@ int main(void)
         cmocka_unit_test_teardown(test_wake_and_close, no_fault),
     };
 
-    return cmocka_run_group_tests(tests, setup, teardown);
+    struct lanes *l;
+    int failed;
+
+    choice = LANE_CHOICE_THREADS;
+    failed = cmocka_run_group_tests_name("threads", tests, setup, teardown);
+    if (lanes_open(1, LANE_CHOICE_URING, &l, &err)) {
+        printf("io_uring skipped: %s\n", err.message);
+        return failed;
+    }
+    lanes_close(l);
+    choice = LANE_CHOICE_URING;
+    return failed + cmocka_run_group_tests_name("io_uring", tests, setup, teardown);
 }

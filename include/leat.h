@@ -394,7 +394,7 @@ LEAT_API void leat_routes_facts(const struct leat_routes *r, struct leat_routes_
 struct leat_routes_part {
     int32_t tokens;
     double elapsed_s, wait_s, read_busy_s;
-    uint64_t read_bytes, expert_read_bytes;
+    uint64_t read_bytes, page_cache_read_bytes, expert_read_bytes; /* as in leat_stats */
     uint64_t expert_hits, expert_misses, expert_hit_bytes, expert_miss_bytes, expert_evictions;
 };
 struct leat_routes_run {

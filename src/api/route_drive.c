@@ -265,6 +265,7 @@ static void add_part(struct leat_routes_part *p, const struct leat_stats *a,
     p->wait_s += z->wait_s - a->wait_s;
     p->read_busy_s += z->read_busy_s - a->read_busy_s;
     p->read_bytes += z->read_bytes - a->read_bytes;
+    p->page_cache_read_bytes += z->page_cache_read_bytes - a->page_cache_read_bytes;
     p->expert_read_bytes += z->expert_read_bytes - a->expert_read_bytes;
     p->expert_hits += z->expert_hits - a->expert_hits;
     p->expert_misses += z->expert_misses - a->expert_misses;

@@ -83,6 +83,21 @@ static void part_print(const char *what, const struct leat_routes_part *p)
     output_bytes(text, strlen(text));
 }
 
+/* A rate of the page cache must not pass for the drive's. */
+static void cached_print(const struct leat_routes_run *r)
+{
+    const double read = (double)(r->prompt.read_bytes + r->decode.read_bytes);
+    const double cached =
+        (double)(r->prompt.page_cache_read_bytes + r->decode.page_cache_read_bytes);
+    char text[128];
+    if (cached <= 0)
+        return;
+    snprintf(text, sizeof text,
+             "%.0f %% of the bytes read were in the page cache: this is not the drive's rate\n",
+             100 * cached / read);
+    output_bytes(text, strlen(text));
+}
+
 static void routes_print(const struct routes_bench *b)
 {
     const struct leat_facts *f = leat_engine_facts(b->engine);
@@ -102,6 +117,7 @@ static void routes_print(const struct routes_bench *b)
     output_bytes(text, strlen(text));
     part_print("prompt", &b->run.prompt);
     part_print("decode", &b->run.decode);
+    cached_print(&b->run);
 }
 
 static json_t *part_json(const struct leat_routes_part *p)
@@ -114,6 +130,7 @@ static json_t *part_json(const struct leat_routes_part *p)
     json_object_set_new(o, "wait_s", json_real(p->wait_s));
     json_object_set_new(o, "read_busy_s", json_real(p->read_busy_s));
     json_object_set_new(o, "read_bytes", json_bytes_of(p->read_bytes));
+    json_object_set_new(o, "page_cache_read_bytes", json_bytes_of(p->page_cache_read_bytes));
     json_object_set_new(o, "expert_read_bytes", json_bytes_of(p->expert_read_bytes));
     json_object_set_new(o, "read_bytes_per_token",
                         p->tokens ? json_real((double)p->read_bytes / p->tokens) : json_null());

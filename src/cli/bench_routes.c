@@ -148,6 +148,7 @@ static void routes_json(const struct routes_bench *b)
 {
     const struct leat_routes_facts *t = &b->facts;
     json_t *top = json_object(), *r = json_object();
+    struct leat_stats s;
     json_object_set_new(r, "model", json_text_of(t->model));
     json_object_set_new(r, "turns", json_integer(t->turns));
     json_object_set_new(r, "prompt_tokens", json_integer(t->prompt_tokens));
@@ -160,6 +161,10 @@ static void routes_json(const struct routes_bench *b)
     json_object_set_new(top, "plan", plan_json(leat_engine_plan(b->engine)));
     json_object_set_new(top, "prompt", part_json(&b->run.prompt));
     json_object_set_new(top, "decode", part_json(&b->run.decode));
+    leat_engine_stats(b->engine, 0, &s);
+    json_object_set_new(top, "stats",
+                        stats_json(b->engine, &s, b->run.prompt.elapsed_s + b->run.decode.elapsed_s,
+                                   (double)t->prompt_tokens + t->decode_tokens));
     output_json(top);
 }
 

@@ -345,6 +345,19 @@ def test_made_up_traces(make_model, tmp_path):
     assert part(disjoint, 1)[1] >= (changes - 1) * 2 * 4
 
 
+@pytest.mark.parametrize('kind', ['uniform', 'disjoint'])
+def test_memory_under_hostile_traffic(make_model, tmp_path, kind):
+    """The ceiling holds, and the cache works, whatever is asked of it."""
+    model = make_model('small-qwen3moe', '--format', 'Q4_K_M')
+    path = make_trace(kind, tmp_path / 'trace.csv', '--layers', 6, '--experts', 32, '--used', 4, '--prompt', 70, '--tokens', 200)
+    r = leat('bench', model, '--routes', path, '--memory', '1M', '--json', check=1)
+    least = json.loads(r.stderr)['error']['needed_bytes']
+    for budget in (least, least + (4 << 20)):
+        r = leat_json('bench', model, '--routes', path, '--memory', budget)
+        assert r['decode']['tokens'] == 200 and r['decode']['expert_evictions'] > 1000
+        assert 0 < r['stats']['memory']['rss_peak_bytes'] <= budget
+
+
 def test_routes_refused(recorded, make_model, tmp_path):
     model, path, t = recorded
 

@@ -473,6 +473,7 @@ int moe_run(struct decoder *d, int32_t layer, struct leat_error *e)
             const struct decoder_routing routing = routing_of(d, layer);
             d->routing_replace(d->routing_replace_arg, &routing);
         }
+        experts_chosen(d->pass, d->l.route_ids, d->n, d->m->n_expert_used);
         rc = experts_begin(d->pass, layer, d->l.wanted_ids, slots_make(d), !narrow, e);
         if (rc < 0)
             return rc;

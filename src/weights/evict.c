@@ -6,8 +6,8 @@
 #include <string.h>
 
 /* The default first. */
-static const struct evict_policy *const all[] = {&evict_echo, &evict_decay, &evict_lru,
-                                                 &evict_slru, &evict_aged};
+static const struct evict_policy *const all[] = {&evict_echo, &evict_decay, &evict_lru, &evict_slru,
+                                                 &evict_aged};
 #define N_ALL ((int32_t)(sizeof all / sizeof *all))
 
 const struct evict_policy *evict_policy(int32_t i)

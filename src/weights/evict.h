@@ -23,6 +23,9 @@ struct evict_call {
     const uint16_t *ids; /* ascending */
     const bool *hit;     /* hit[i]: ids[i] was in the cache, or being read */
     int32_t slots;       /* experts that the cache can hold, about */
+    /* What each token of the pass chose, token by token, per_token each; NULL = not known. */
+    const int32_t *chosen;
+    int32_t tokens, per_token;
 };
 
 struct evict;

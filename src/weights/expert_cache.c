@@ -344,6 +344,34 @@ static void count_use(struct weights *w, unit_id u, bool hit)
     }
 }
 
+void experts_chosen(struct weights_pass *p, const int32_t *ids, int32_t tokens, int32_t per_token)
+{
+    struct expert_cache *x = p->w->experts;
+
+    if (!x)
+        return;
+    x->chosen = ids;
+    x->tokens = tokens;
+    x->per_token = per_token;
+}
+
+/* Tells the policy of the call, whose hits are noted. */
+static void tell_policy(struct weights *w, int32_t layer, const uint16_t *ids, int32_t n)
+{
+    struct expert_cache *x = w->experts;
+
+    evict_used(x->evict, &(struct evict_call){.pass = w->pass_no,
+                                              .layer = layer,
+                                              .n = n,
+                                              .ids = ids,
+                                              .hit = x->hit,
+                                              .slots = x->n_slots,
+                                              .chosen = x->chosen,
+                                              .tokens = x->chosen ? x->tokens : 0,
+                                              .per_token = x->per_token});
+    x->chosen = NULL;
+}
+
 int experts_begin(struct weights_pass *p, int32_t layer, const uint16_t *ids, int32_t n,
                   bool ordered, struct leat_error *e)
 {
@@ -393,7 +421,7 @@ int experts_begin(struct weights_pass *p, int32_t layer, const uint16_t *ids, in
         t->hit = t->state == ITEM_READY;
         count_use(w, t->unit, t->hit);
     }
-    evict_used(x->evict, &(struct evict_call){w->pass_no, layer, n, ids, x->hit, x->n_slots});
+    tell_policy(w, layer, ids, n);
     issue(w, -1);
     weights_pump(w);
     return 0;

@@ -59,7 +59,9 @@ struct expert_cache {
     int32_t n_slots;
     /* the call in progress */
     struct item *item;
-    bool *hit; /* as long as item */
+    bool *hit;             /* as long as item */
+    const int32_t *chosen; /* experts_chosen; NULL = not known */
+    int32_t tokens, per_token;
     int32_t n_items, n_given, class, leases;
     int32_t next_issue; /* no missing item lies before it */
     bool ordered;

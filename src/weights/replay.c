@@ -10,16 +10,19 @@ struct call {
     int32_t layer, n;
     int64_t first; /* of its ids */
     bool decode;
+    int64_t chosen; /* what its tokens chose: the first of them */
+    int32_t tokens, per_token;
 };
 
 struct replay {
     struct evict_shape shape;
     uint64_t *expert_bytes; /* by layer */
     uint64_t mean_bytes;    /* of an expert that was asked for */
-    int64_t n_calls, n_ids;
+    int64_t n_calls, n_ids, n_chosen;
     struct call *call;
-    uint16_t *ids; /* of all calls, ascending within a call */
-    int64_t *next; /* beside ids: the next call that asks for the expert, n_calls = none */
+    uint16_t *ids;   /* of all calls, ascending within a call */
+    int32_t *chosen; /* of all rows */
+    int64_t *next;   /* beside ids: the next call that asks for the expert, n_calls = none */
 };
 
 #define NEVER INT64_MAX
@@ -50,9 +53,10 @@ static int32_t distinct(const struct route_trace *t, int64_t from, int64_t to, u
         for (int32_t k = 0; k < t->row[i].n; k++)
             seen[t->expert[t->row[i].first + k]] = 1;
     for (int32_t i = 0; i < t->n_experts; i++)
-        if (seen[i])
+        if (seen[i]) {
             ids[n++] = (uint16_t)i;
-    memset(seen, 0, (size_t)t->n_experts);
+            seen[i] = 0;
+        }
     return n;
 }
 
@@ -80,6 +84,21 @@ static int check(const struct route_trace *t, struct leat_error *e)
     return 0;
 }
 
+/* What each token chose, where all chose as many. */
+static void keep_chosen(const struct route_trace *t, int64_t from, int64_t to, struct replay *r,
+                        struct call *c)
+{
+    c->per_token = t->row[from].n;
+    for (int64_t i = from; i < to; i++)
+        if (t->row[i].n != c->per_token)
+            return;
+    c->tokens = (int32_t)(to - from);
+    c->chosen = r->n_chosen;
+    for (int64_t i = from; i < to; i++)
+        for (int32_t k = 0; k < t->row[i].n; k++)
+            r->chosen[r->n_chosen++] = t->expert[t->row[i].first + k];
+}
+
 static int make_calls(const struct route_trace *t, struct replay *r)
 {
     uint8_t *seen = calloc((size_t)t->n_experts, 1);
@@ -87,7 +106,8 @@ static int make_calls(const struct route_trace *t, struct replay *r)
 
     r->call = calloc((size_t)t->n_rows, sizeof *r->call);
     r->ids = calloc((size_t)t->n_choices, sizeof *r->ids);
-    if (!seen || !r->call || !r->ids) {
+    r->chosen = calloc((size_t)t->n_choices, sizeof *r->chosen);
+    if (!seen || !r->call || !r->ids || !r->chosen) {
         free(seen);
         return LEAT_ERR_MEMORY;
     }
@@ -99,8 +119,12 @@ static int make_calls(const struct route_trace *t, struct replay *r)
 
         while (to < t->n_rows && !new_call(t, &t->row[to - 1], &t->row[to], &new_pass))
             to++;
-        *c = (struct call){pass, row->layer, 0, r->n_ids, row->phase == ROUTE_DECODE};
+        *c = (struct call){.pass = pass,
+                           .layer = row->layer,
+                           .first = r->n_ids,
+                           .decode = row->phase == ROUTE_DECODE};
         c->n = distinct(t, from, to, seen, r->ids + r->n_ids);
+        keep_chosen(t, from, to, r, c);
         r->n_ids += c->n;
         r->n_calls += c->n > 0;
         pass += new_pass;
@@ -168,6 +192,7 @@ void replay_close(struct replay *r)
     free(r->expert_bytes);
     free(r->call);
     free(r->ids);
+    free(r->chosen);
     free(r->next);
     free(r);
 }
@@ -284,12 +309,16 @@ static void policy_call(struct cache *c, const struct call *call)
     const uint16_t *ids = c->r->ids + call->first;
     const int32_t layer0 = call->layer * c->r->shape.n_experts;
 
-    evict_used(c->policy, &(struct evict_call){.pass = call->pass,
-                                               .layer = call->layer,
-                                               .n = call->n,
-                                               .ids = ids,
-                                               .hit = c->hit,
-                                               .slots = (int32_t)(c->budget / c->r->mean_bytes)});
+    evict_used(c->policy,
+               &(struct evict_call){.pass = call->pass,
+                                    .layer = call->layer,
+                                    .n = call->n,
+                                    .ids = ids,
+                                    .hit = c->hit,
+                                    .chosen = call->tokens ? c->r->chosen + call->chosen : NULL,
+                                    .tokens = call->tokens,
+                                    .per_token = call->per_token,
+                                    .slots = (int32_t)(c->budget / c->r->mean_bytes)});
     for (int32_t i = 0; i < call->n; i++)
         if (c->bag_at[layer0 + ids[i]] >= 0)
             bag_take(c, layer0 + ids[i]);

@@ -95,6 +95,9 @@ struct expert_view {
  * true: ascending. */
 int experts_begin(struct weights_pass *p, int32_t layer, const uint16_t *ids, int32_t n,
                   bool ordered, struct leat_error *e);
+/* What each token of the pass chose in the layer of the experts_begin that comes next: ids token by
+ * token, per_token each, alive until then. For the eviction policy; may be left out. */
+void experts_chosen(struct weights_pass *p, const int32_t *ids, int32_t tokens, int32_t per_token);
 /* 1 an expert, leased until experts_done; 0 all were given; negative error. At most one lease at a
  * time is promised. */
 int experts_next(struct weights_pass *p, struct expert_view *v, struct leat_error *e);

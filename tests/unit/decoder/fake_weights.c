@@ -289,6 +289,14 @@ int experts_next(struct weights_pass *p, struct expert_view *v, struct leat_erro
     return p->given == p->n_ids ? 0 : lease_give(p, v);
 }
 
+void experts_chosen(struct weights_pass *p, const int32_t *ids, int32_t tokens, int32_t per_token)
+{
+    (void)p;
+    (void)ids;
+    (void)tokens;
+    (void)per_token;
+}
+
 void experts_hits(const struct weights_pass *p, uint8_t *hit)
 {
     for (int32_t i = 0; i < p->n_ids; i++)

@@ -186,6 +186,55 @@ static void test_topics(void **state)
     assert_true(rate(t, evict_find(NULL)->name, 2) >= rate(t, "decay", 2) - 0.02);
 }
 
+/* A text of few words; each has its own experts in every layer. The prompt holds each word once. */
+static struct route_trace *words_trace(int32_t n_words, int32_t tokens, bool prompt)
+{
+    struct route_trace *t = start(LAYERS, EXPERTS, 1000);
+    int32_t ids[32][LAYERS][USED];
+    uint64_t seed = 3;
+
+    assert_true(n_words <= 32);
+    for (int32_t w = 0; w < n_words; w++)
+        for (int32_t layer = 0; layer < LAYERS; layer++) {
+            ids[w][layer][0] = (int32_t)(random_next(&seed) % (EXPERTS / 2));
+            ids[w][layer][1] = EXPERTS / 2 + (int32_t)(random_next(&seed) % (EXPERTS / 2));
+        }
+    for (int32_t layer = 0; prompt && layer < LAYERS; layer++)
+        for (int32_t w = 0; w < n_words; w++)
+            add(ROUTE_PREFILL, w, layer, USED, ids[w][layer]);
+    for (int32_t token = 0; token < tokens; token++) {
+        const uint64_t w = random_next(&seed) % (uint64_t)n_words;
+        for (int32_t layer = 0; layer < LAYERS; layer++)
+            add(ROUTE_DECODE, n_words + token, layer, USED, ids[w][layer]);
+    }
+    return t;
+}
+
+/* What decides is the word, which the first layers tell: frequency cannot know it. */
+static void test_words(void **state)
+{
+    struct route_trace *t = words_trace(8, 400, false);
+    double gain = 0, knows = 0, does_not = 0;
+
+    (void)state;
+    for (double cycles = 1; cycles < 4; cycles += 0.5) {
+        assert_true(rate(t, "echo", cycles) > rate(t, "decay", cycles) + 0.005);
+        assert_true(rate(t, "echo", cycles) > rate(t, "lru", cycles) + 0.03);
+        gain += rate(t, "echo", cycles) - rate(t, "decay", cycles);
+    }
+    assert_true(gain > 0.1);
+    /* A short answer, whose words the prompt holds: they are remembered from there. */
+    t = words_trace(8, 6, true);
+    for (double cycles = 1; cycles < 4; cycles += 0.5)
+        knows += rate(t, "echo", cycles);
+    for (int64_t i = 0; i < t->n_rows; i++)
+        if (t->row[i].phase == ROUTE_PREFILL && t->row[i].token == 0)
+            t->row[i].n = 1; /* rows of unequal length: what a token chose is not told */
+    for (double cycles = 1; cycles < 4; cycles += 0.5)
+        does_not += rate(t, "echo", cycles);
+    assert_true(knows > does_not + 0.05);
+}
+
 /* Wide prefill: each expert of a layer once, and more experts than the cache holds. */
 static void test_prefill(void **state)
 {
@@ -240,7 +289,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_by_hand), cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_cliff),   cmocka_unit_test(test_topics),
-        cmocka_unit_test(test_prefill), cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_words),   cmocka_unit_test(test_prefill),
+        cmocka_unit_test(test_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -269,18 +269,17 @@ def test_hits_are_those_recorded(recorded, make_model, tmp_path):
 
 
 def test_hits_are_those_of_the_replay(recorded):
-    """leat replay counts bytes, the cache has slots: as many as the replay's budget has experts."""
+    """leat replay counts bytes, the cache has slots: as many as it read experts without evicting one."""
     model, path, t = recorded
-    least = leat_json('bench', model, '--routes', path, '--expert-cache', '1K')['plan']['rows']
-    two = next(r['planned_bytes'] for r in least if r['row'] == 'expert_cache')
-    slots = (1 << 20) // (two // 2)
-    size = max(t.expert_bytes)
-    assert 10 < slots < sum(b > 0 for b in t.expert_bytes) * t.n_experts
-    cycle = leat_json('replay', path)['cycle_bytes']
-    replayed = leat_json('replay', path, '--budget-cycles', slots * size / cycle)['rows'][0]
-    assert replayed['budget_bytes'] // size == slots
-    got = leat_json('bench', model, '--routes', path, *CACHE)['decode']['expert_hit_share']
-    assert got == pytest.approx(replayed['default'], abs=0.02) and 0.1 < got < replayed['belady']
+    size, cycle = max(t.expert_bytes), leat_json('replay', path)['cycle_bytes']
+    for cache in ('400K', '1M'):
+        r = leat_json('bench', model, '--routes', path, '-b', '16', '--expert-cache', cache)
+        slots = sum(r[p]['expert_misses'] - r[p]['expert_evictions'] for p in ('prompt', 'decode'))
+        assert 8 < slots < sum(b > 0 for b in t.expert_bytes) * t.n_experts
+        replayed = leat_json('replay', path, '--budget-cycles', slots * size / cycle)['rows'][0]
+        assert round(replayed['budget_bytes'] / size) == slots
+        got = r['decode']['expert_hit_share']
+        assert got == pytest.approx(replayed['default'], abs=0.01) and 0.1 < got < replayed['belady']
 
 
 def test_csv_drives_alike(recorded, tmp_path):

@@ -147,6 +147,7 @@ struct leat_stats { /* since leat_open; the difference of two gives a run's shar
     uint64_t page_cache_read_bytes; /* of them found in the page cache */
     uint64_t wanted_bytes; /* of them asked for */
     double read_busy_s;    /* at least one read in flight */
+    double read_lane_s;    /* of each lane that reads, summed; by read_busy_s: lanes in use */
     int32_t reads_in_flight_peak;
     uint64_t stream_read_bytes, resident_read_bytes, expert_read_bytes, row_read_bytes;
     uint64_t expert_hits, expert_misses, expert_evictions, expert_hit_bytes, expert_miss_bytes;
@@ -315,9 +316,27 @@ struct leat_limits { /* what the machine can do at most; a rate of 0 was not mea
 };
 /* With the threads and kernels that params name (NULL = defaults). Takes about a second of those
  * threads and, until it returns, 256 MiB (eight times the largest cache, where that is more) that
- * no engine's budget knows of: call it before leat_open. */
+ * no engine's budget knows of: call it before leat_open. Where the memory parameter leaves less,
+ * reads from memory are not measured. */
 LEAT_API int leat_measure_limits(const struct leat_params *params, struct leat_limits *out,
                                  struct leat_error *e);
+
+struct leat_drive_rate {
+    double bytes_per_s;  /* 0: was not measured */
+    uint64_t read_bytes; /* of one read, with which the rate came */
+    int32_t in_flight;   /* reads at once */
+    char missing[256];   /* why there is no figure; "" = there is one */
+};
+struct leat_drive { /* reads of a model's files at random places, the best shape of a few */
+    struct leat_drive_rate direct, buffered; /* buffered: only of what is not in the page cache */
+    uint64_t probe_bytes;                    /* read for it */
+    double probe_s;
+};
+/* Takes about a second, reads 4 GiB at most and holds 32 MiB at most (less under a small memory
+ * parameter) until it returns: call it before leat_open. Fails where the headers of the model
+ * cannot be read; what could not be measured is no failure. */
+LEAT_API int leat_measure_drive(const char *model, const struct leat_params *params,
+                                struct leat_drive *out, struct leat_error *e);
 
 struct leat_kernel_rate { /* the product of a matrix of weights with the activations of tokens */
     const char *format, *isa;

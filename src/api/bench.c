@@ -22,13 +22,13 @@ int bench_machine(const struct leat_params *params, struct bench_machine *out, s
         out->threads = out->threads < TEAM_MAX ? out->threads : TEAM_MAX;
         code = kernels_select(params_get(set, "isa")->s, &out->kernels, e);
     }
+    const uint64_t most = code == 0 ? bench_memory_most(set) : 0;
     params_close(&defaults);
     if (code == 0)
         code = team_open(1, &out->one, e);
     if (code == 0)
         code = team_open(out->threads, &out->all, e);
-    const uint64_t available = os_memory_available(NULL);
-    out->bytes = probe_memory_bytes(available == OS_UNKNOWN ? UINT64_MAX : available / 4);
+    out->bytes = probe_memory_bytes(most);
     out->beyond_caches = out->bytes > 0;
     out->bytes = out->bytes > 0 ? out->bytes : BYTES_LEAST;
     if (code == 0 && !(out->memory = os_map(out->bytes, true)))
@@ -66,7 +66,8 @@ int leat_measure_limits(const struct leat_params *params, struct leat_limits *ou
     int code = bench_machine(params, &m, e);
     if (code < 0)
         return code;
-    memset(m.memory, 1, m.bytes); /* pages of zeros would all be one */
+    if (m.beyond_caches)
+        memset(m.memory, 1, m.bytes); /* pages of zeros would all be one */
     const char *isa = m.kernels->isa;
     out->threads = m.threads;
     out->isa = isa;

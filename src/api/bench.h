@@ -18,5 +18,8 @@ struct bench_machine {
 int bench_machine(const struct leat_params *params, struct bench_machine *out,
                   struct leat_error *e);
 void bench_machine_close(struct bench_machine *m);
+/* What a measurement before an engine is opened may hold: part of what is available, and what a
+ * ceiling that was given leaves, so that the peak of the process stays under it. */
+uint64_t bench_memory_most(const struct param_set *set);
 
 #endif

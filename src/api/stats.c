@@ -26,6 +26,7 @@ void leat_engine_stats(const struct leat_engine *g, int with_huge_pages, struct 
         .page_cache_read_bytes = w.lanes.bytes_cached,
         .wanted_bytes = w.lanes.bytes_wanted,
         .read_busy_s = w.lanes.busy_s,
+        .read_lane_s = w.lanes.lane_s,
         .reads_in_flight_peak = w.lanes.in_flight_peak,
         .stream_read_bytes = w.stream_bytes_read,
         .resident_read_bytes = w.resident_bytes_read,

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "account.h"
 #include "bench_report.h"
 #include "../base/error.h"
 
@@ -56,8 +57,11 @@ static void limits_print(const struct leat_limits *l)
 {
     line("%d thread%s, %s kernels. Limits of this machine, measured now:\n", (int)l->threads,
          l->threads == 1 ? "" : "s", l->isa);
-    line("  reads from memory %8.2f GB/s, by one thread %.2f\n", l->read_bytes_per_s / 1e9,
-         l->read_1_bytes_per_s / 1e9);
+    if (l->read_bytes_per_s > 0)
+        line("  reads from memory %8.2f GB/s, by one thread %.2f\n", l->read_bytes_per_s / 1e9,
+             l->read_1_bytes_per_s / 1e9);
+    else
+        line("  reads from memory not measured: the budget leaves less than eight caches\n");
     if (l->int8_form)
         line("  int8 products     %8.1f GMAC/s (%s)\n", l->int8_macs_per_s / 1e9, l->int8_form);
     if (l->float_form)
@@ -121,37 +125,92 @@ static void decodes_print(const struct leat_limits *l, const struct bench_test *
     }
 }
 
+static const char *kind_name(const struct bench_test *t)
+{
+    return t->kind == BENCH_PROMPT ? "prompt" : "decode";
+}
+
 static void reads_print(const struct bench_test *tests, int32_t n)
 {
     bool head = false;
     for (int32_t i = 0; i < n; i++) {
         const struct bench_test *t = &tests[i];
-        const double asked = (double)(t->expert_hits + t->expert_misses);
+        const struct leat_stats *s = &t->spent;
+        const double asked = (double)(s->expert_hits + s->expert_misses);
         char wait[16], hits[16], size[24];
-        if (t->read_bytes == 0 || t->evaluated == 0)
+        if (s->read_bytes == 0 || s->pass_tokens == 0)
             continue;
         if (!head)
             line("\n%-7s %8s %8s %19s %15s %18s\n", "reads", "tokens", "depth", "read a token",
                  "time waiting", "expert hits");
         head = true;
-        line("%-7s %8d %8d %19s %15s %18s\n", t->kind == BENCH_PROMPT ? "prompt" : "decode",
-             (int)t->tokens, (int)t->depth,
-             format_bytes(size, sizeof size, t->read_bytes / t->evaluated),
-             percent(wait, sizeof wait, t->wait_s, t->elapsed_s),
-             percent(hits, sizeof hits, (double)t->expert_hits, asked));
+        line("%-7s %8d %8d %19s %15s %18s\n", kind_name(t), (int)t->tokens, (int)t->depth,
+             format_bytes(size, sizeof size, s->read_bytes / s->pass_tokens),
+             percent(wait, sizeof wait, s->wait_s, t->elapsed_s),
+             percent(hits, sizeof hits, (double)s->expert_hits, asked));
     }
 }
 
-void bench_print(const struct leat_engine *g, const struct leat_limits *l,
-                 const struct bench_test *tests, int32_t n)
+static void probe_print(const char *name, const struct leat_drive_rate *x)
 {
-    const struct leat_facts *f = leat_engine_facts(g);
+    if (x->bytes_per_s > 0)
+        line("  reads from drive  %8.2f GB/s, %s, %d of %d KiB in flight\n", x->bytes_per_s / 1e9,
+             name, (int)x->in_flight, (int)(x->read_bytes >> 10));
+    else
+        line("  reads from drive, %s, not measured:\n    %s\n", name, x->missing);
+}
+
+/* What was read within a measure, beside the probe of the same minutes. */
+static void drive_print(const struct bench_result *r)
+{
+    char text[128];
+    bool head = false;
+    for (int32_t i = 0; r->drive && i < r->n_tests; i++) {
+        const struct bench_test *t = &r->tests[i];
+        if (t->spent.read_bytes == 0)
+            continue;
+        if (!head)
+            line("\n%-7s %8s %8s %s\n", "drive", "tokens", "depth", "while reads were in flight");
+        head = true;
+        line("%-7s %8d %8d %s\n", kind_name(t), (int)t->tokens, (int)t->depth,
+             drive_text(r->drive, &t->spent, text, sizeof text));
+    }
+}
+
+#define BAR_COLUMNS 54
+
+static void times_print(const struct bench_test *tests, int32_t n)
+{
+    line("\n%-7s %8s %8s %s\n", "time", "tokens", "depth", TIME_BAR_HEAD);
+    for (int32_t i = 0; i < n; i++) {
+        const struct bench_test *t = &tests[i];
+        const struct leat_stats *s = &t->spent;
+        char bar[BAR_COLUMNS + 1], c[16], w[16], p[16], o[16];
+        time_bar(bar, sizeof bar, s, t->elapsed_s, BAR_COLUMNS);
+        line("%-7s %8d %8d %s\n%25s computing %s, waiting %s, sampling %s, other %s\n",
+             kind_name(t), (int)t->tokens, (int)t->depth, bar, "",
+             percent(c, sizeof c, s->compute_s, t->elapsed_s),
+             percent(w, sizeof w, s->wait_s, t->elapsed_s),
+             percent(p, sizeof p, s->sample_s, t->elapsed_s),
+             percent(o, sizeof o, stats_other_seconds(s, t->elapsed_s), t->elapsed_s));
+    }
+}
+
+void bench_print(const struct bench_result *r)
+{
+    const struct leat_facts *f = leat_engine_facts(r->engine);
     line("%s (%s), KV %s\n%s\n", f->name && *f->name ? f->name : f->path, f->arch, f->kv_type,
-         leat_engine_plan(g)->summary);
-    limits_print(l);
-    prompts_print(l, tests, n);
-    decodes_print(l, tests, n);
-    reads_print(tests, n);
+         leat_engine_plan(r->engine)->summary);
+    limits_print(r->limits);
+    if (r->drive) {
+        probe_print("direct", &r->drive->direct);
+        probe_print("buffered", &r->drive->buffered);
+    }
+    prompts_print(r->limits, r->tests, r->n_tests);
+    decodes_print(r->limits, r->tests, r->n_tests);
+    reads_print(r->tests, r->n_tests);
+    drive_print(r);
+    times_print(r->tests, r->n_tests);
 }
 
 static json_t *rates_json(const struct bench_test *t)
@@ -162,12 +221,14 @@ static json_t *rates_json(const struct bench_test *t)
     return a;
 }
 
-static json_t *test_json(const struct leat_limits *l, const struct bench_test *t)
+static json_t *test_json(const struct leat_limits *l, const struct leat_drive *d,
+                         const struct bench_test *t)
 {
     json_t *o = json_object();
     const double median = bench_median(t);
-    const double asked = (double)(t->expert_hits + t->expert_misses);
-    json_object_set_new(o, "kind", json_string(t->kind == BENCH_PROMPT ? "prompt" : "decode"));
+    const struct leat_stats *spent = &t->spent;
+    const double asked = (double)(spent->expert_hits + spent->expert_misses);
+    json_object_set_new(o, "kind", json_string(kind_name(t)));
     json_object_set_new(o, "tokens", json_integer(t->tokens));
     json_object_set_new(o, "depth_tokens", json_integer(t->depth));
     json_object_set_new(o, "runs", json_integer(t->runs));
@@ -191,20 +252,28 @@ static json_t *test_json(const struct leat_limits *l, const struct bench_test *t
         json_object_set_new(o, "int8_limit_share", share(rate, l->int8_macs_per_s));
     }
     json_object_set_new(o, "read_bytes_per_evaluated_token",
-                        t->evaluated > 0 ? json_real((double)t->read_bytes / (double)t->evaluated)
-                                         : json_null());
-    json_object_set_new(o, "wait_share", share(t->wait_s, t->elapsed_s));
-    json_object_set_new(o, "expert_hit_share", share((double)t->expert_hits, asked));
+                        spent->pass_tokens > 0
+                            ? json_real((double)spent->read_bytes / (double)spent->pass_tokens)
+                            : json_null());
+    json_object_set_new(o, "compute_share", share(spent->compute_s, t->elapsed_s));
+    json_object_set_new(o, "wait_share", share(spent->wait_s, t->elapsed_s));
+    json_object_set_new(o, "sample_share", share(spent->sample_s, t->elapsed_s));
+    json_object_set_new(o, "other_share",
+                        share(stats_other_seconds(spent, t->elapsed_s), t->elapsed_s));
+    json_object_set_new(o, "expert_hit_share", share((double)spent->expert_hits, asked));
+    json_object_set_new(o, "expert_evictions", json_bytes_of(spent->expert_evictions));
+    json_object_set_new(o, "lanes_in_use", measured(stats_lanes(spent)));
+    json_object_set_new(o, "drive", drive_json(d, spent));
     return o;
 }
 
-json_t *bench_json(const struct leat_engine *g, const struct leat_limits *l,
-                   const struct bench_test *tests, int32_t n)
+json_t *bench_json(const struct bench_result *r)
 {
+    const struct leat_engine *g = r->engine;
     const struct leat_facts *f = leat_engine_facts(g);
     json_t *o = json_object(), *a = json_array();
-    for (int32_t i = 0; i < n; i++)
-        json_array_append_new(a, test_json(l, &tests[i]));
+    for (int32_t i = 0; i < r->n_tests; i++)
+        json_array_append_new(a, test_json(r->limits, r->drive, &r->tests[i]));
     json_object_set_new(o, "model", json_text_of(f->path));
     json_object_set_new(o, "name", json_text_of(f->name));
     json_object_set_new(o, "arch", json_text_of(f->arch));
@@ -215,8 +284,11 @@ json_t *bench_json(const struct leat_engine *g, const struct leat_limits *l,
     json_object_set_new(o, "width", json_integer(f->width));
     json_object_set_new(o, "plan", json_text_of(leat_engine_plan(g)->summary));
     json_object_set_new(o, "load_s", json_real(f->load_s));
-    json_object_set_new(o, "limits", limits_json(l));
+    json_object_set_new(o, "limits", limits_json(r->limits));
     json_object_set_new(o, "tests", a);
+    json_object_set_new(
+        o, "stats",
+        stats_json(g, &r->since_open, r->drive, r->elapsed_s, (double)r->since_open.pass_tokens));
     return o;
 }
 

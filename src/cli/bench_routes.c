@@ -25,11 +25,12 @@ static int on_progress(void *arg, const struct leat_progress *p)
 static int refuse_others(const struct options *o, struct leat_error *e)
 {
     static const char *const others[] = {"prompt_tokens", "decode_tokens", "depth", "runs",
-                                         "formats"};
+                                         "formats",       "csv",           "stats"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (option_given(o, others[i]))
             return error_set(e, LEAT_ERR_USAGE,
-                             "%s does not go with --routes: the trace says what is evaluated",
+                             "%s does not go with --routes: the trace says what is evaluated, and "
+                             "the table what it took",
                              o->set.rows[params_find(&o->set, others[i])]->flag);
     return 0;
 }
@@ -163,7 +164,8 @@ static void routes_json(const struct routes_bench *b)
     json_object_set_new(top, "decode", part_json(&b->run.decode));
     leat_engine_stats(b->engine, 0, &s);
     json_object_set_new(top, "stats",
-                        stats_json(b->engine, &s, b->run.prompt.elapsed_s + b->run.decode.elapsed_s,
+                        stats_json(b->engine, &s, NULL,
+                                   b->run.prompt.elapsed_s + b->run.decode.elapsed_s,
                                    (double)t->prompt_tokens + t->decode_tokens));
     output_json(top);
 }

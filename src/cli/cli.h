@@ -96,10 +96,11 @@ json_t *json_text_of(const char *text);      /* NULL gives null; what is no UTF-
 json_t *json_bytes_of(uint64_t bytes);       /* UINT64_MAX gives null */
 json_t *json_rate(double n, double seconds); /* null where it was not measured */
 json_t *plan_json(const struct leat_plan *p);
-json_t *stats_json(const struct leat_engine *g, const struct leat_stats *s, double elapsed_s,
-                   double tokens);
-void stats_print(const struct leat_engine *g, const struct leat_stats *s, double elapsed_s,
-                 double tokens);
+/* d NULL: the drive was not probed. */
+json_t *stats_json(const struct leat_engine *g, const struct leat_stats *s,
+                   const struct leat_drive *d, double elapsed_s, double tokens);
+void stats_print(const struct leat_engine *g, const struct leat_stats *s,
+                 const struct leat_drive *d, double elapsed_s, double tokens);
 void rate_print(const char *what, double tokens, double seconds);
 
 /* ---- progress.c ---- */

@@ -1,10 +1,11 @@
-/* leat bench: rates of a model, or of the kernels alone, beside the limits of the machine, which are
- * measured first and given back before a model is opened. Times its own calls; what a token moves
- * comes from leat_engine_work. One thread. */
+/* leat bench: rates of a model, or of the kernels alone, beside the limits of the machine, which
+ * are measured first and given back before a model is opened. Times its own calls; what a token
+ * moves comes from leat_engine_work. One thread. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "account.h"
 #include "bench_report.h"
 #include "../base/clock.h"
 #include "../base/error.h"
@@ -27,6 +28,10 @@ struct bench {
     struct leat_engine *engine;
     struct leat_session *base; /* holds the depth that is measured at */
     struct leat_limits limits;
+    struct leat_drive drive;
+    bool probed;
+    struct account_csv csv;
+    double elapsed_s; /* of all runs */
     struct bench_test *tests;
     int32_t n_tests;
     struct bench_kernels kernels;
@@ -99,6 +104,12 @@ static int on_progress(void *arg, const struct leat_progress *p)
     return 0;
 }
 
+static int on_token(void *arg, int32_t id)
+{
+    struct bench *b = arg;
+    return !account_csv_token(&b->csv, id);
+}
+
 /* Appends n ids and generates; fails unless every token came. */
 static int generate(struct bench *b, struct leat_session *s, int32_t from, int32_t n,
                     int32_t predict, struct leat_result *r, struct leat_error *e)
@@ -113,7 +124,9 @@ static int generate(struct bench *b, struct leat_session *s, int32_t from, int32
         .params = b->generate,
         .ids = b->ids + from,
         .n_ids = n,
+        .on_token = on_token,
         .on_progress = on_progress,
+        .arg = b,
     };
     code = leat_generate(b->engine, &q, 1, r, e);
     if (code == 0 && r->n_tokens != predict)
@@ -141,19 +154,9 @@ static int fill_base(struct bench *b, int32_t depth, struct leat_error *e)
     return code;
 }
 
-static void add_reads(struct bench_test *t, const struct leat_stats *a, const struct leat_stats *z,
-                      double elapsed_s)
-{
-    t->evaluated += z->pass_tokens - a->pass_tokens;
-    t->read_bytes += z->read_bytes - a->read_bytes;
-    t->expert_hits += z->expert_hits - a->expert_hits;
-    t->expert_misses += z->expert_misses - a->expert_misses;
-    t->wait_s += z->wait_s - a->wait_s;
-    t->elapsed_s += elapsed_s;
-}
-
-/* A depth is shared by fork where two sessions fit, else the base itself runs and is cut back. */
-static int run_once(struct bench *b, struct bench_test *t, bool counts, struct leat_error *e)
+/* Run 0 warms up and does not count. A depth is shared by fork where two sessions fit, else the
+ * base itself runs and is cut back. */
+static int run_once(struct bench *b, struct bench_test *t, int32_t run, struct leat_error *e)
 {
     const bool forks = t->depth > 0 && leat_engine_facts(b->engine)->sessions > 1;
     struct leat_session *s = NULL;
@@ -165,6 +168,7 @@ static int run_once(struct bench *b, struct bench_test *t, bool counts, struct l
     if (code < 0)
         return code;
     const bool prompt = t->kind == BENCH_PROMPT;
+    account_csv_begin(&b->csv, b->engine, (int32_t)(t - b->tests), run);
     leat_engine_stats(b->engine, 0, &before);
     const double start = clock_now();
     code = generate(b, s ? s : b->base, t->depth, prompt ? t->tokens : 1,
@@ -172,9 +176,11 @@ static int run_once(struct bench *b, struct bench_test *t, bool counts, struct l
     const double elapsed = clock_now() - start;
     leat_engine_stats(b->engine, 0, &after);
     const double seconds = prompt ? r.prompt_s : r.decode_s;
-    if (code == 0 && counts && seconds > 0) {
+    b->elapsed_s += elapsed;
+    if (code == 0 && run > 0 && seconds > 0) {
         t->rate[t->runs++] = t->tokens / seconds;
-        add_reads(t, &before, &after, elapsed);
+        stats_add(&t->spent, &before, &after);
+        t->elapsed_s += elapsed;
     }
     leat_result_free(&r);
     leat_session_close(s);
@@ -212,7 +218,7 @@ static int run_tests(struct bench *b, struct leat_error *e)
         struct bench_test *t = &b->tests[i];
         count_work(b, t);
         for (int32_t k = 0; code == 0 && k <= b->runs; k++)
-            code = run_once(b, t, k > 0, e);
+            code = run_once(b, t, k, e);
         if (code == 0 && t->runs == 0)
             code = error_set(e, LEAT_ERR_STATE, "the clock did not move while a test ran");
         qsort(t->rate, (size_t)t->runs, sizeof *t->rate, compare);
@@ -257,11 +263,33 @@ static int make_ids(struct bench *b, struct leat_error *e)
     return 0;
 }
 
+/* The drive is probed where it matters, with the memory that the engine has later: a model of
+ * which more is read than was thought is closed for it and opened again. */
+static int open_model(struct bench *b, struct leat_error *e)
+{
+    static const char *const asks[] = {"memory", "resident", "expert_cache"};
+    const struct leat_plan *p = &b->plan;
+    int code = 0;
+    for (size_t i = 0; i < sizeof asks / sizeof *asks; i++)
+        b->probed |= option_given(b->o, asks[i]);
+    for (;;) {
+        if (b->probed)
+            code = leat_measure_drive(b->model, b->params, &b->drive, e);
+        if (code < 0 || (code = leat_open(b->model, b->params, &b->plan, &b->engine, e)) < 0)
+            return code;
+        if (b->probed || (p->stream_bytes == 0 && p->expert_cache_bytes >= p->experts_bytes))
+            return 0;
+        leat_close(b->engine);
+        b->engine = NULL;
+        b->probed = true;
+    }
+}
+
 static int bench_model(struct bench *b, struct leat_error *e)
 {
-    int code = set_params(b, e);
-    if (code < 0 || (code = leat_measure_limits(b->params, &b->limits, e)) < 0 ||
-        (code = leat_open(b->model, b->params, &b->plan, &b->engine, e)) < 0)
+    int code = account_csv_open(&b->csv, option(b->o, "csv")->s, e);
+    if (code < 0 || (code = set_params(b, e)) < 0 ||
+        (code = leat_measure_limits(b->params, &b->limits, e)) < 0 || (code = open_model(b, e)) < 0)
         return code;
     interrupt_watch(b->engine);
     if (b->longest > leat_engine_facts(b->engine)->context)
@@ -289,7 +317,8 @@ static int bench_kernels(struct bench *b, struct leat_error *e)
     if (b->o->n_words > 0 || option(b->o, "model")->s)
         return error_set(e, LEAT_ERR_USAGE, "--kernels measures without a model");
     static const char *const of_models[] = {"prompt_tokens", "decode_tokens", "depth",
-                                            "runs",          "routes",        "trace_routes"};
+                                            "runs",          "routes",        "trace_routes",
+                                            "csv",           "stats"};
     for (size_t i = 0; i < sizeof of_models / sizeof *of_models; i++)
         if (option_given(b->o, of_models[i]))
             return error_set(e, LEAT_ERR_USAGE, "%s does not go with --kernels",
@@ -298,6 +327,28 @@ static int bench_kernels(struct bench *b, struct leat_error *e)
     return code < 0 ? code
                     : leat_measure_kernels(b->params, option(b->o, "formats")->s, on_rate,
                                            &b->kernels, e);
+}
+
+static void report_model(const struct bench *b)
+{
+    const bool stats = option(b->o, "stats")->b;
+    struct bench_result r = {
+        .engine = b->engine,
+        .limits = &b->limits,
+        .drive = b->probed ? &b->drive : NULL,
+        .tests = b->tests,
+        .n_tests = b->n_tests,
+        .elapsed_s = b->elapsed_s,
+    };
+    leat_engine_stats(b->engine, stats, &r.since_open);
+    if (b->o->json) {
+        output_json(bench_json(&r));
+        return;
+    }
+    bench_print(&r);
+    if (stats)
+        stats_print(b->engine, &r.since_open, r.drive, b->elapsed_s,
+                    (double)r.since_open.pass_tokens);
 }
 
 int bench_command(struct options *o)
@@ -317,17 +368,18 @@ int bench_command(struct options *o)
         leat_params_close(b.params);
         return status;
     }
-    if (code == 0)
-        code = kernels ? bench_kernels(&b, &e) : bench_model(&b, &e);
+    if (code == 0 && kernels)
+        code = bench_kernels(&b, &e);
+    else if (code == 0)
+        code = account_csv_close(&b.csv, bench_model(&b, &e), &e);
     if (code < 0)
         status = report_error(o, &e, &b.plan);
-    else if (o->json)
-        output_json(kernels ? bench_kernels_json(&b.limits, &b.kernels)
-                            : bench_json(b.engine, &b.limits, b.tests, b.n_tests));
+    else if (kernels && o->json)
+        output_json(bench_kernels_json(&b.limits, &b.kernels));
     else if (kernels)
         bench_kernels_print(&b.limits, &b.kernels);
     else
-        bench_print(b.engine, &b.limits, b.tests, b.n_tests);
+        report_model(&b);
     leat_session_close(b.base);
     interrupt_watch(NULL);
     leat_close(b.engine);

@@ -1,15 +1,11 @@
-/* leat eval: logits and perplexity of given tokens. Owns the logits file: a new or regular file is
- * written beside its place and renamed when whole; what else has the name (a link, a pipe, a
- * device) stays what it is and is written into. */
-#include <errno.h>
+/* leat eval: logits and perplexity of given tokens. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "cli.h"
+#include "result_file.h"
 #include "../base/clock.h"
 #include "../base/error.h"
 
@@ -24,78 +20,9 @@ struct eval {
     struct leat_engine *engine;
     struct leat_session *session;
     struct leat_eval result;
-    FILE *logits;
-    char temporary[4096]; /* empty: written in place */
-    int write_errno;
+    struct result_file logits;
     double start_s;
 };
-
-/* ---- the logits file ---- */
-
-/* The name is of the folder, not of the file: a name as long as the file system allows has room. */
-static int temporary_name(struct eval *v, const char *path, struct leat_error *e)
-{
-    const char *slash = strrchr(path, '/');
-    const int folder = slash ? (int)(slash - path) + 1 : 0;
-    int n = snprintf(v->temporary, sizeof v->temporary, "%.*s.leat-%ld.part", folder, path,
-                     (long)getpid());
-    if (n < 0 || (size_t)n >= sizeof v->temporary)
-        return error_set(e, LEAT_ERR_USAGE, "the path of the logits file is too long");
-    return 0;
-}
-
-static int logits_open(struct eval *v, struct leat_error *e)
-{
-    const char *path = option(v->o, "logits")->s;
-    char quoted[256];
-    struct stat st;
-    int code;
-    if (!path)
-        return 0;
-    if (!*path || path[strlen(path) - 1] == '/')
-        return error_set(e, LEAT_ERR_USAGE, "--logits wants the name of a file");
-    error_quote(quoted, sizeof quoted, path, strlen(path));
-    const bool there = lstat(path, &st) == 0;
-    if (!there && errno != ENOENT)
-        return error_set_errno(e, LEAT_ERR_FILE, errno, "cannot write %s", quoted);
-    if (there && !S_ISREG(st.st_mode)) {
-        v->logits = fopen(path, "wb");
-        if (!v->logits)
-            return error_set_errno(e, LEAT_ERR_FILE, errno, "cannot write %s", quoted);
-        return 0;
-    }
-    if ((code = temporary_name(v, path, e)) < 0)
-        return code;
-    v->logits = fopen(v->temporary, "wbx");
-    if (!v->logits)
-        return error_set_errno(e, LEAT_ERR_FILE, errno, "cannot write beside %s", quoted);
-    return 0;
-}
-
-static int logits_close(struct eval *v, int code, struct leat_error *e)
-{
-    const char *path = option(v->o, "logits")->s;
-    char quoted[256];
-    if (!v->logits)
-        return code;
-    error_quote(quoted, sizeof quoted, path, strlen(path));
-    /* Half a file reads like a whole one: in place, a regular file is emptied. */
-    if (!*v->temporary && (code < 0 || v->write_errno)) {
-        (void)fflush(v->logits);
-        (void)!ftruncate(fileno(v->logits), 0);
-    }
-    errno = 0;
-    if (fclose(v->logits) != 0 && !v->write_errno)
-        v->write_errno = errno ? errno : EIO;
-    if (v->write_errno)
-        code = error_set_errno(e, LEAT_ERR_FILE, v->write_errno, "cannot write the logits for %s",
-                               quoted);
-    else if (code == 0 && *v->temporary && rename(v->temporary, path) != 0)
-        code = error_set_errno(e, LEAT_ERR_FILE, errno, "cannot name the logits %s", quoted);
-    if (code < 0 && *v->temporary)
-        unlink(v->temporary);
-    return code;
-}
 
 static int on_logits(void *arg, int32_t position, const float *logits, int32_t width)
 {
@@ -106,12 +33,7 @@ static int on_logits(void *arg, int32_t position, const float *logits, int32_t w
         .elapsed_s = clock_now() - v->start_s,
     }; /* rows come when their pass is over: no layer to name */
     progress_show(&p);
-    errno = 0;
-    if (v->logits && fwrite(logits, sizeof *logits, (size_t)width, v->logits) != (size_t)width) {
-        v->write_errno = errno ? errno : EIO;
-        return 1;
-    }
-    return 0;
+    return !result_file_write(&v->logits, logits, (size_t)width * sizeof *logits);
 }
 
 /* ---- the tokens ---- */
@@ -180,13 +102,16 @@ static int evaluate(struct eval *v, struct leat_error *e)
             fprintf(stderr, "leat: %s\n", warning);
     }
     if ((code = leat_session_open(v->engine, &v->session, e)) < 0 ||
-        (code = record_begin(v->o, v->engine, e)) < 0 || (code = logits_open(v, e)) < 0)
+        (code = record_begin(v->o, v->engine, e)) < 0 ||
+        (code = result_file_open(&v->logits, option(v->o, "logits")->s, "--logits", "logits file",
+                                 e)) < 0)
         return code;
     v->start_s = clock_now();
     progress_begin();
     code = leat_eval(v->session, v->ids, v->n, on_logits, v, &v->result, e);
     progress_end();
-    return logits_close(v, record_end(v->engine, code, e), e);
+    code = record_end(v->engine, code, e);
+    return result_file_close(&v->logits, code >= 0, code, e);
 }
 
 /* ---- afterwards ---- */
@@ -206,7 +131,7 @@ static void print_json(const struct eval *v)
     json_object_set_new(top, "logits_file", json_text_of(option(v->o, "logits")->s));
     if (warning_of(v->engine, warning, sizeof warning))
         json_object_set_new(top, "warning", json_string(warning));
-    json_t *stats = stats_json(v->engine, &s, r->eval_s, r->n);
+    json_t *stats = stats_json(v->engine, &s, NULL, r->eval_s, r->n);
     json_object_set_new(stats, "eval_s", json_real(r->eval_s));
     json_object_set_new(stats, "eval_per_s", json_rate(r->n, r->eval_s));
     json_object_set_new(top, "stats", stats);
@@ -229,7 +154,7 @@ static void print_text(const struct eval *v)
     leat_engine_stats(v->engine, 1, &s);
     fputc('\n', stderr);
     rate_print("evaluation", r->n, r->eval_s);
-    stats_print(v->engine, &s, r->eval_s, r->n);
+    stats_print(v->engine, &s, NULL, r->eval_s, r->n);
 }
 
 int eval_command(struct options *o)

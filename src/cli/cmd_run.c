@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "account.h"
 #include "../base/clock.h"
 #include "../base/error.h"
 
@@ -20,7 +20,8 @@ struct run {
     struct leat_engine *engine;
     struct leat_session *session;
     struct leat_result result;
-    struct leat_stats before, after;
+    struct leat_stats after;
+    struct account_csv csv;
     double start_s, elapsed_s;
     bool ends_in_newline;
 };
@@ -67,6 +68,12 @@ static int on_text(void *arg, const char *text, size_t n)
     return output_broken();
 }
 
+static int on_token(void *arg, int32_t id)
+{
+    struct run *r = arg;
+    return !account_csv_token(&r->csv, id);
+}
+
 static int on_progress(void *arg, const struct leat_progress *p)
 {
     (void)arg;
@@ -77,8 +84,8 @@ static int on_progress(void *arg, const struct leat_progress *p)
 static int generate(struct run *r, struct leat_error *e)
 {
     struct options *o = r->o;
-    int code = leat_open(r->model, r->params, &r->plan, &r->engine, e);
-    if (code < 0)
+    int code = account_csv_open(&r->csv, option(o, "csv")->s, e);
+    if (code < 0 || (code = leat_open(r->model, r->params, &r->plan, &r->engine, e)) < 0)
         return code;
     interrupt_watch(r->engine);
     if (!r->ids && !leat_engine_tokenizer(r->engine, e))
@@ -102,11 +109,12 @@ static int generate(struct run *r, struct leat_error *e)
         .text_flags = (option(o, "bos")->b ? LEAT_ENCODE_ADD_SPECIAL : 0u) |
                       (option(o, "special")->b ? LEAT_ENCODE_SPECIAL : 0u),
         .special = option(o, "special")->b,
+        .on_token = on_token,
         .on_text = o->json ? NULL : on_text,
         .on_progress = on_progress,
         .arg = r,
     };
-    leat_engine_stats(r->engine, 0, &r->before);
+    account_csv_begin(&r->csv, r->engine, 0, 1);
     r->start_s = clock_now();
     progress_begin();
     code = leat_generate(r->engine, &q, 1, &r->result, e);
@@ -131,7 +139,8 @@ static void print_json(const struct run *r)
     const struct leat_result *q = &r->result;
     char warning[128];
     json_t *top = json_object();
-    json_t *s = stats_json(r->engine, &r->after, r->elapsed_s, (double)(q->n_prompt + q->n_tokens));
+    json_t *s =
+        stats_json(r->engine, &r->after, NULL, r->elapsed_s, (double)(q->n_prompt + q->n_tokens));
     json_object_set_new(top, "text", json_stringn(q->text ? q->text : "", q->text_len));
     json_object_set_new(top, "tokens", ids_json(q->tokens, q->n_tokens));
     json_object_set_new(top, "prompt_tokens", ids_json(q->prompt_tokens, q->n_prompt));
@@ -158,7 +167,7 @@ static void print_stats(const struct run *r)
             (unsigned long long)q->seed);
     rate_print("prompt", q->n_prompt, q->prompt_s);
     rate_print("decode", q->n_tokens > 1 ? q->n_tokens - 1 : 0, q->decode_s);
-    stats_print(r->engine, &r->after, r->elapsed_s, (double)(q->n_prompt + q->n_tokens));
+    stats_print(r->engine, &r->after, NULL, r->elapsed_s, (double)(q->n_prompt + q->n_tokens));
 }
 
 static int finish(struct run *r, int code, const struct leat_error *e)
@@ -198,7 +207,7 @@ int run_command(struct options *o)
     if (code == 0)
         code = options_params(o, &r.params, &e);
     if (code == 0)
-        code = generate(&r, &e);
+        code = account_csv_close(&r.csv, generate(&r, &e), &e);
     const int status = finish(&r, code, &e);
     leat_result_free(&r.result);
     leat_session_close(r.session);

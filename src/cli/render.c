@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
+#include "account.h"
 #include "../base/error.h"
 
 /* ---- standard output ---- */
@@ -174,14 +174,8 @@ int report_error(const struct options *o, const struct leat_error *e, const stru
 
 /* ---- statistics ---- */
 
-static double other_seconds(const struct leat_stats *s, double elapsed_s)
-{
-    double rest = elapsed_s - s->compute_s - s->wait_s - s->sample_s;
-    return rest > 0 ? rest : 0;
-}
-
-json_t *stats_json(const struct leat_engine *g, const struct leat_stats *s, double elapsed_s,
-                   double tokens)
+json_t *stats_json(const struct leat_engine *g, const struct leat_stats *s,
+                   const struct leat_drive *d, double elapsed_s, double tokens)
 {
     const struct leat_facts *f = leat_engine_facts(g);
     const struct leat_plan *p = leat_engine_plan(g);
@@ -194,7 +188,7 @@ json_t *stats_json(const struct leat_engine *g, const struct leat_stats *s, doub
     json_object_set_new(time, "wait_s", json_real(s->wait_s));
     json_object_set_new(time, "compute_s", json_real(s->compute_s));
     json_object_set_new(time, "sample_s", json_real(s->sample_s));
-    json_object_set_new(time, "other_s", json_real(other_seconds(s, elapsed_s)));
+    json_object_set_new(time, "other_s", json_real(stats_other_seconds(s, elapsed_s)));
     json_object_set_new(o, "time", time);
     set_count(o, "passes", s->passes);
     set_count(o, "pass_tokens", s->pass_tokens);
@@ -204,6 +198,10 @@ json_t *stats_json(const struct leat_engine *g, const struct leat_stats *s, doub
     json_object_set_new(o, "read_bytes_per_token",
                         tokens > 0 ? json_real((double)s->read_bytes / tokens) : json_null());
     json_object_set_new(o, "read_bytes_per_s", json_rate((double)s->read_bytes, s->read_busy_s));
+    json_object_set_new(o, "read_busy_s", json_real(s->read_busy_s));
+    json_object_set_new(o, "lanes_in_use",
+                        s->read_busy_s > 0 ? json_real(stats_lanes(s)) : json_null());
+    json_object_set_new(o, "drive", drive_json(d, s));
     set_count(o, "stream_read_bytes", s->stream_read_bytes);
     set_count(o, "resident_read_bytes", s->resident_read_bytes);
     set_count(o, "expert_read_bytes", s->expert_read_bytes);
@@ -222,8 +220,10 @@ json_t *stats_json(const struct leat_engine *g, const struct leat_stats *s, doub
     json_object_set_new(o, "direct_note", json_text_of(s->direct_note));
     json_object_set_new(o, "lane_backend", json_string(s->lane_backend));
     json_object_set_new(o, "lane_note", json_text_of(s->lane_note));
-    json_object_set_new(o, "urgent_seconds", json_real(s->urgent_s));
+    json_object_set_new(o, "urgent_s", json_real(s->urgent_s));
     set_count(o, "urgent_read_bytes", s->urgent_read_bytes);
+    json_object_set_new(o, "urgent_read_bytes_per_s",
+                        json_rate((double)s->urgent_read_bytes, s->urgent_s));
     json_object_set_new(o, "context", json_integer(f->context));
     json_object_set_new(o, "width", json_integer(f->width));
     json_object_set_new(o, "threads", json_integer(f->threads));
@@ -238,7 +238,7 @@ json_t *stats_json(const struct leat_engine *g, const struct leat_stats *s, doub
     json_object_set_new(memory, "held_bytes", json_bytes_of(s->held_bytes));
     json_object_set_new(memory, "rss_bytes", json_bytes_of(s->rss_bytes));
     json_object_set_new(memory, "rss_peak_bytes", json_bytes_of(s->rss_peak_bytes));
-    set_count(memory, "major_faults", s->major_faults);
+    json_object_set_new(memory, "major_faults", json_bytes_of(s->major_faults));
     json_object_set_new(memory, "huge_asked_bytes", json_bytes_of(s->huge_asked_bytes));
     json_object_set_new(memory, "huge_came_bytes", json_bytes_of(s->huge_came_bytes));
     json_object_set_new(memory, "rows", rows_json(rows, n, true));
@@ -252,7 +252,7 @@ void rate_print(const char *what, double tokens, double seconds)
         fprintf(stderr, "  %-22s %10.0f tokens in %9.3f s, %10.2f tokens/s\n", what, tokens,
                 seconds, tokens / seconds);
     else
-        fprintf(stderr, "  %-22s %10.0f tokens, rate unmeasured\n", what, tokens);
+        fprintf(stderr, "  %-22s %10.0f tokens, rate not measured\n", what, tokens);
 }
 
 static void share_print(const char *what, double seconds, double total)
@@ -265,7 +265,7 @@ static void bytes_print(const char *what, uint64_t bytes)
 {
     char size[24];
     if (bytes == UINT64_MAX)
-        fprintf(stderr, "  %-22s unmeasured\n", what);
+        fprintf(stderr, "  %-22s not measured\n", what);
     else
         fprintf(stderr, "  %-22s %20" PRIu64 " bytes %17s\n", what, bytes,
                 format_bytes(size, sizeof size, bytes));
@@ -290,24 +290,27 @@ static void memory_print(const struct leat_engine *g, const struct leat_stats *s
     fprintf(stderr, "  %-18s %15s %18s %18s\n", "sum", format_bytes(a, sizeof a, planned),
             format_bytes(b, sizeof b, s->held_bytes), format_bytes(c, sizeof c, peak));
     bytes_print("budget", p->ceiling_bytes);
-    bytes_print("peak by the system", s->rss_peak_bytes);
-    if (s->huge_came_bytes != UINT64_MAX) {
-        bytes_print("huge pages asked for", s->huge_asked_bytes);
-        bytes_print("huge pages that came", s->huge_came_bytes);
-    }
+    bytes_print("peak by the system", s->rss_peak_bytes); /* VmHWM */
+    bytes_print("huge pages asked for", s->huge_asked_bytes);
+    bytes_print("huge pages that came", s->huge_came_bytes);
+    if (s->major_faults == UINT64_MAX)
+        fprintf(stderr, "  %-22s not measured\n", "major faults");
+    else
+        fprintf(stderr, "  %-22s %20" PRIu64 "\n", "major faults", s->major_faults);
 }
 
-void stats_print(const struct leat_engine *g, const struct leat_stats *s, double elapsed_s,
-                 double tokens)
+void stats_print(const struct leat_engine *g, const struct leat_stats *s,
+                 const struct leat_drive *d, double elapsed_s, double tokens)
 {
     const struct leat_facts *f = leat_engine_facts(g);
     const uint64_t asked = s->expert_hits + s->expert_misses;
+    char drive[128];
     fprintf(stderr, "  %-22s %31.3f s\n", "load", f->load_s);
     fprintf(stderr, "  %-22s %31.3f s\n", "run", elapsed_s);
     share_print("waiting for reads", s->wait_s, elapsed_s);
     share_print("computing", s->compute_s, elapsed_s);
     share_print("sampling", s->sample_s, elapsed_s);
-    share_print("other", other_seconds(s, elapsed_s), elapsed_s);
+    share_print("other", stats_other_seconds(s, elapsed_s), elapsed_s);
     fprintf(stderr, "reading (%s, %d lanes by %s)\n",
             s->buffered_files == 0 ? "direct"
             : s->direct_files == 0 ? "buffered"
@@ -326,12 +329,18 @@ void stats_print(const struct leat_engine *g, const struct leat_stats *s, double
     bytes_print("  table rows", s->row_read_bytes);
     fprintf(stderr, "  %-22s %20" PRIu64 ", %" PRIu64 " retried, %" PRIu64 " waited for\n", "reads",
             s->reads, s->retries, s->waits);
-    if (s->read_busy_s > 0)
+    if (s->read_busy_s > 0) {
         fprintf(stderr, "  %-22s %20.1f MB/s while reads were in flight\n", "rate",
                 (double)s->read_bytes / s->read_busy_s / 1e6);
+        fprintf(stderr, "  %-22s %20.1f of %d, at most %d\n", "lanes in use", stats_lanes(s),
+                (int)f->lanes, (int)s->reads_in_flight_peak);
+    } else {
+        fprintf(stderr, "  %-22s not measured: no read went by a lane\n", "rate, lanes in use");
+    }
     if (s->urgent_s > 0)
         fprintf(stderr, "  %-22s %20.1f MB/s while a read was waited for\n", "",
                 (double)s->urgent_read_bytes / s->urgent_s / 1e6);
+    fprintf(stderr, "  %-10s %s\n", "drive", drive_text(d, s, drive, sizeof drive));
     if (s->direct_note)
         fprintf(stderr, "  %s\n", s->direct_note);
     if (asked > 0)

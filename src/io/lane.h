@@ -47,6 +47,7 @@ struct lane_stats {
     uint64_t bytes_cached;                    /* of bytes_read: found in the page cache */
     uint64_t retries;                         /* short, interrupted, EAGAIN */
     double busy_s;                            /* time with at least one read in flight */
+    double lane_s; /* of each lane with a read in flight, summed */
     double urgent_s;       /* time with at least one urgent request not served yet */
     uint64_t urgent_bytes; /* bytes of all reads that ended meanwhile */
     int32_t in_flight_peak;

@@ -57,21 +57,31 @@ static inline enum lane_urgency urgency_of(const struct lane_request *r)
     return r->urgent ? URGENT : r->advice ? ADVICE : DEMAND;
 }
 
-/* How long there was at least one of something, and what came meanwhile. */
+/* How long there was at least one of something, and each of them, and what came meanwhile. */
 struct lane_watch {
     int32_t n;
     double since, total; /* seconds */
+    double sum, sum_to;  /* seconds of all of them, counted up to then */
     uint64_t bytes;
 };
 
+static inline double watch_sum(const struct lane_watch *w, double now)
+{
+    return w->sum + (w->n > 0 ? w->n * (now - w->sum_to) : 0);
+}
+
 static inline void watch_begin(struct lane_watch *w, double now)
 {
+    w->sum = watch_sum(w, now);
+    w->sum_to = now;
     if (w->n++ == 0)
         w->since = now;
 }
 
 static inline void watch_end(struct lane_watch *w, double now)
 {
+    w->sum = watch_sum(w, now);
+    w->sum_to = now;
     if (--w->n == 0)
         w->total += now - w->since;
 }

@@ -287,6 +287,7 @@ static void threads_get_stats(struct lanes *l, struct lane_stats *out)
     pthread_mutex_lock(&t->lock);
     *out = t->stats;
     out->busy_s = watch_seconds(&t->busy, clock_now());
+    out->lane_s = watch_sum(&t->busy, clock_now());
     out->urgent_s = watch_seconds(&t->urgent, clock_now());
     out->urgent_bytes = t->urgent.bytes;
     pthread_mutex_unlock(&t->lock);

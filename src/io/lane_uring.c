@@ -396,6 +396,7 @@ static void uring_get_stats(struct lanes *l, struct lane_stats *out)
     out->bytes_wanted += u->stats.bytes_wanted;
     out->bytes_read += u->stats.bytes_read;
     out->retries += u->stats.retries;
+    out->lane_s += watch_sum(&u->busy, now);
     out->busy_s += watch_seconds(&u->busy, now); /* both at once counts twice: rare */
     out->urgent_s = watch_seconds(&u->urgent, now);
     out->urgent_bytes = u->urgent.bytes;

@@ -76,7 +76,8 @@ def test_rates_and_order(make_model):
         runs = t['runs_tokens_per_s']
         assert len(runs) == t['runs'] == 3 and 0 < runs[0] <= runs[1] <= runs[2]
         assert (t['least_tokens_per_s'], t['median_tokens_per_s'], t['most_tokens_per_s']) == tuple(runs)
-        assert t['read_bytes_per_evaluated_token'] <= r['tests'][-1]['row_bytes_per_token']  # the rest is in memory
+        # The rest is in memory. What is not in the page cache is read as whole blocks, two where a row crosses them.
+        assert t['read_bytes_per_evaluated_token'] <= max(r['tests'][-1]['row_bytes_per_token'], 2 * 4096)
 
 
 def test_multiply_adds_of_a_prompt(make_model):

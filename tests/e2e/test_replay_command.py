@@ -1,7 +1,7 @@
 """leat replay: its table, JSON and CSV, against a replay of its own in Python and the published figures."""
-import itertools, json, lzma, os, subprocess
+import itertools, json, lzma, os, subprocess, sys
 import pytest
-from conftest import LEAT, data_path, leat, leat_json
+from conftest import LEAT, ROOT, data_path, leat, leat_json
 
 CYCLES = '0.5,0.95,1.5,2,3,4'
 # LRU, least decayed use and Belady in per cent, published with the traces.
@@ -94,6 +94,29 @@ def test_csv(trace, tmp_path):
     assert leat_json('replay', again, '--budget-cycles', '1') == leat_json('replay', path, '--budget-cycles', '1')
     rows = lambda text: [x.split(',')[:6] for x in text.splitlines() if x[0].isdigit()]
     assert rows(out) == rows(open(path).read())
+
+
+def made_up(tmp_path, kind, *args):
+    path = tmp_path / 'made.csv'
+    subprocess.run([sys.executable, os.path.join(ROOT, 'tools', 'make-trace'), kind, str(path), '--layers', '24', '--experts', '64',
+                    '--used', '4', '--prompt', '20', *args], check=True)
+    return leat_json('replay', path)['rows']
+
+
+def test_change_of_topic(tmp_path):
+    """Disjoint experts every 20 tokens: what was dear leaves; no cliff below the cycle."""
+    for row in made_up(tmp_path, 'disjoint', '--group', '12', '--period', '20', '--tokens', '240'):
+        assert row['default'] > row['decay'] + 0.05
+        assert row['cycles'] > 1 or row['default'] > 0.1 > 0 == row['lru']
+        assert row['default'] > 0.9 * row['lru']
+
+
+def test_uniform_routing(tmp_path):
+    """Nothing can be known: no policy beats the share of the experts that fits, and the default is near it."""
+    for row in made_up(tmp_path, 'uniform', '--tokens', '200'):
+        share = row['cycles'] * 4 / 64
+        assert 0.65 * share < row['default'] < 1.05 * share
+        assert all(row[p] < 1.05 * share for p in ('lru', 'slru', 'decay', 'aged'))
 
 
 HEAD = '# route_trace v1\n# model=m arch=a n_layer=1 n_expert=4 n_expert_used=1\n# layer=0 expert_bytes=10\n' \

@@ -72,6 +72,11 @@ double stats_drive_rate(const struct leat_stats *s, const char **why)
     return *why ? 0 : (double)s->read_bytes / s->read_busy_s;
 }
 
+double stats_urgent_rate(const struct leat_stats *s)
+{
+    return s->urgent_s > 0 ? (double)s->urgent_read_bytes / s->urgent_s : 0;
+}
+
 const struct leat_drive_rate *drive_probed(const struct leat_drive *d, const struct leat_stats *s)
 {
     return s->buffered_files == 0 ? &d->direct : &d->buffered;
@@ -117,12 +122,16 @@ json_t *drive_json(const struct leat_drive *d, const struct leat_stats *s)
     const char *why;
     const double reached = stats_drive_rate(s, &why);
     const double probed = d ? drive_probed(d, s)->bytes_per_s : 0;
+    const double urgent = why ? 0 : stats_urgent_rate(s);
     json_t *o = json_object();
     json_object_set_new(o, "probed_bytes_per_s", real_or_null(probed));
     json_object_set_new(o, "reached_bytes_per_s", real_or_null(reached));
     json_object_set_new(o, "reached_share",
                         probed > 0 ? real_or_null(reached / probed) : json_null());
     json_object_set_new(o, "reached_not_measured", json_text_of(why));
+    json_object_set_new(o, "urgent_bytes_per_s", real_or_null(urgent));
+    json_object_set_new(o, "urgent_share",
+                        probed > 0 ? real_or_null(urgent / probed) : json_null());
     json_object_set_new(o, "probe_direct", d ? rate_json(&d->direct) : json_null());
     json_object_set_new(o, "probe_buffered", d ? rate_json(&d->buffered) : json_null());
     return o;

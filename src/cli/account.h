@@ -14,6 +14,8 @@ double stats_lanes(const struct leat_stats *s); /* in use while reads were in fl
 /* Bytes per second that the drive gave while reads were in flight. 0, and *why, where that was not
  * measured. */
 double stats_drive_rate(const struct leat_stats *s, const char **why);
+/* The same while a read was outstanding that the compute waited for; 0: there was none. */
+double stats_urgent_rate(const struct leat_stats *s);
 /* The rate that the probe gave to reads as this engine's go: direct or buffered. */
 const struct leat_drive_rate *drive_probed(const struct leat_drive *d, const struct leat_stats *s);
 /* "2.41 GB/s probed, 2.20 GB/s reached (91 %)", or what of it was not measured. d NULL: not

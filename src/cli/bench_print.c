@@ -174,6 +174,13 @@ static void drive_print(const struct bench_result *r)
         head = true;
         line("%-7s %8d %8d %s\n", kind_name(t), (int)t->tokens, (int)t->depth,
              drive_text(r->drive, &t->spent, text, sizeof text));
+        const double urgent = stats_urgent_rate(&t->spent);
+        const double probed = drive_probed(r->drive, &t->spent)->bytes_per_s;
+        const char *why;
+        char part[16];
+        if (urgent > 0 && stats_drive_rate(&t->spent, &why) > 0)
+            line("%25s %.2f GB/s (%s) while one was waited for\n", "", urgent / 1e9,
+                 percent(part, sizeof part, urgent, probed));
     }
 }
 

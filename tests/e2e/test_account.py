@@ -99,6 +99,7 @@ def test_the_drive_beside_its_probe(make_model):
         for probe in (d['probe_direct'], d['probe_buffered']):
             assert (probe['bytes_per_s'] is None) == (probe['not_measured'] is not None)
         assert d['reached_bytes_per_s'] > 0 and d['reached_not_measured'] is None
+        assert d['urgent_bytes_per_s'] is None or d['urgent_bytes_per_s'] > 0
         if d['probe_direct']['bytes_per_s']:
             assert d['probed_bytes_per_s'] == d['probe_direct']['bytes_per_s']
             assert d['reached_share'] == pytest.approx(d['reached_bytes_per_s'] / d['probed_bytes_per_s'])

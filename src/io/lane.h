@@ -20,6 +20,7 @@ struct lane_request {
     void *dst;              /* FILE_ALIGN aligned, lane_window() bytes long */
     bool advice;            /* a guess: served only when no demand waits */
     bool urgent;            /* the compute waits for it already: served before all others */
+    int32_t group;          /* requests with the same number are of use only together; 0 = alone */
     void *user;             /* the caller's own */
     /* results, valid once reaped */
     int code;                  /* 0, or a negative leat_code */
@@ -69,7 +70,8 @@ const char *lanes_backend(const struct lanes *l); /* "io_uring" or "threads" */
 const char *lanes_note(const struct lanes *l);
 void lanes_close(struct lanes *l); /* waits for reads in flight; queued ones are dropped */
 int32_t lanes_count(const struct lanes *l);
-/* Never blocks, never fails: a failing read is reported by its request. */
+/* Never blocks, never fails: a failing read is reported by its request. Urgent requests may be held
+ * until the next lanes_reap, so that those that belong together are seen together: call it soon. */
 void lanes_submit(struct lanes *l, struct lane_request *r);
 /* Serves a request at once, on the calling thread, when all of it lies in the page cache and may be
  * taken from there: true, with its results. False: nothing happened, submit it. For small reads: it

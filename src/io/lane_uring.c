@@ -24,10 +24,13 @@
 #include "lane_queue.h"
 
 #define RING_ENTRIES 128 /* LANES_MAX, and the eventfd */
-/* Urgent reads are started until so much is in flight, and more only as these end: some drives, virtual ones
- * above all, tell of all reads that they were given together when the last of them ends, and then nothing of
- * a batch can be computed while the rest of it is read (docs/streaming.md). */
-#define URGENT_BYTES (UINT64_C(4) << 20)
+/* Some drives, virtual ones above all, tell of all reads that they were given together when the last of
+ * them has ended: then nothing of them can be computed while the rest is read. Such a drive is given the
+ * urgent reads in two steps, the last group alone, and nothing more while it is at work (docs/streaming.md).
+ * What tells it is how often several large reads ended all at once while somebody slept for them. */
+#define TOGETHER_BYTES (UINT64_C(128) << 10) /* smaller reads say nothing */
+#define TOGETHER_FADE  0.95
+#define TOGETHER_SHARE 0.7
 #define FILES_MAX    64  /* registered with the ring; more are used by their descriptors */
 #define RING_BYTES   (UINT64_C(4) << 10) /* of both queues, for one lane */
 
@@ -40,7 +43,9 @@ struct uring_lanes {
     int32_t with_pool; /* requests that the pool has */
     struct lane_queue queue[URGENCIES], done;
     int32_t queued, flying;
-    uint64_t flying_bytes;
+    int32_t flying_large; /* of them at least TOGETHER_BYTES */
+    int32_t urgent_now;   /* urgent requests of the present step that may still start */
+    double together;      /* share of the sleeps after which all reads had ended at once */
     int event;
     uint64_t event_value; /* where the ring reads the eventfd to */
     bool event_armed;
@@ -167,15 +172,40 @@ static void event_arm(struct uring_lanes *u)
     u->event_armed = true;
 }
 
+/* Urgent requests at the head of the queue that start together: all, or without the last group when there
+ * are several. */
+static int32_t urgent_step(const struct uring_lanes *u)
+{
+    const struct lane_request *last = NULL;
+    int32_t n = 0, before = 0; /* in all; ahead of the last group */
+
+    for (const struct lane_request *r = u->queue[URGENT].head; r; r = r->next, n++)
+        if (!last || r->group == 0 || r->group != last->group) {
+            last = r;
+            before = n;
+        }
+    return before > 0 ? before : n;
+}
+
 /* A request that may go into the ring by now, most urgent first; NULL when none may. */
 static struct lane_request *next_request(struct uring_lanes *u)
 {
-    for (int i = 0; i < URGENCIES; i++)
-        if (u->queue[i].head) {
-            const bool full = u->flying >= u->base.count ||
-                              (i == URGENT && u->flying_bytes >= URGENT_BYTES);
-            return full ? NULL : queue_take(&u->queue[i]);
+    const bool in_steps = u->together > TOGETHER_SHARE;
+
+    if (u->flying >= u->base.count)
+        return NULL;
+    if (u->queue[URGENT].head) {
+        if (in_steps && u->flying == 0)
+            u->urgent_now = urgent_step(u);
+        if (in_steps && u->urgent_now-- <= 0) {
+            u->urgent_now = 0;
+            return NULL;
         }
+        return queue_take(&u->queue[URGENT]);
+    }
+    for (int i = DEMAND; i < URGENCIES; i++)
+        if (u->queue[i].head)
+            return queue_take(&u->queue[i]);
     return NULL;
 }
 
@@ -204,7 +234,7 @@ static void refill(struct uring_lanes *u)
         r->state = URING_FLYING;
         r->seconds = clock_now(); /* its start, until it ends */
         u->flying++;
-        u->flying_bytes += r->bytes;
+        u->flying_large += r->bytes >= TOGETHER_BYTES;
         pthread_mutex_lock(&u->lock);
         watch_begin(&u->busy, r->seconds);
         if (u->flying > u->stats.in_flight_peak)
@@ -234,7 +264,8 @@ static void uring_submit(struct lanes *l, struct lane_request *r)
     r->tried = 0;
     queue_put(&u->queue[urgency_of(r)], r);
     u->queued++;
-    refill(u);
+    if (!r->urgent)
+        refill(u);
 }
 
 /* ---- out of the ring ---- */
@@ -254,7 +285,7 @@ static void landed(struct uring_lanes *u, struct lane_request *r, int64_t got)
     const bool whole = got >= 0 && (uint64_t)got >= need && file_is_unchanged(r->file);
 
     u->flying--;
-    u->flying_bytes -= r->bytes;
+    u->flying_large -= r->bytes >= TOGETHER_BYTES;
     pthread_mutex_lock(&u->lock);
     watch_end(&u->busy, now);
     watch_bytes(&u->urgent, got > 0 ? (uint64_t)got : 0);
@@ -330,11 +361,15 @@ static void drain_pool(struct uring_lanes *u)
 static int32_t uring_reap(struct lanes *l, struct lane_request **done, int32_t max, bool wait)
 {
     struct uring_lanes *u = self(l);
+    int32_t slept_for = 0; /* large reads in flight when the sleep began */
 
     for (;;) {
         int32_t n = 0;
 
         drain(u);
+        if (slept_for > 1 && u->flying_large < slept_for)
+            u->together = TOGETHER_FADE * u->together +
+                          (u->flying_large == 0 ? 1 - TOGETHER_FADE : 0);
         drain_pool(u);
         while (n < max && (done[n] = queue_take(&u->done)))
             done[n++]->state = 0;
@@ -345,6 +380,7 @@ static int32_t uring_reap(struct lanes *l, struct lane_request **done, int32_t m
         if (atomic_exchange(&u->woken, false))
             return 0;
         event_arm(u);
+        slept_for = u->flying_large;
         /* Interrupted by a signal: its handler may have called lanes_wake. */
         (void)io_uring_submit_and_wait(&u->ring, 1);
     }

@@ -211,6 +211,7 @@ static void start_read(struct weights *w, struct expert_load *l, int32_t slot, u
         weights_request(w, &l->req[i], t->file, t->offset, t->bytes, x->mem + s->at + t->at,
                         read_tag(READ_EXPERT, (int32_t)(l - x->load)));
         l->req[i].urgent = !advice;
+        l->req[i].group = 1 + (int32_t)(l - x->load);
         l->req[i].advice = advice;
         lanes_submit(w->lanes, &l->req[i]);
     }
@@ -423,6 +424,7 @@ int experts_begin(struct weights_pass *p, int32_t layer, const uint16_t *ids, in
     }
     tell_policy(w, layer, ids, n);
     issue(w, -1);
+    weights_reap(w, false); /* those reads start now */
     weights_pump(w);
     return 0;
 }

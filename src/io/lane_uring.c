@@ -31,8 +31,8 @@
 #define TOGETHER_BYTES (UINT64_C(128) << 10) /* smaller reads say nothing */
 #define TOGETHER_FADE  0.95
 #define TOGETHER_SHARE 0.7
-#define FILES_MAX    64  /* registered with the ring; more are used by their descriptors */
-#define RING_BYTES   (UINT64_C(4) << 10) /* of both queues, for one lane */
+#define FILES_MAX      64 /* registered with the ring; more are used by their descriptors */
+#define RING_BYTES     (UINT64_C(4) << 10) /* of both queues, for one lane */
 
 enum uring_state { URING_QUEUED = 100, URING_FLYING, URING_DONE };
 
@@ -316,9 +316,9 @@ static int64_t outcome(const struct lane_request *r, int res)
 #ifdef LEAT_FAULTS
     if (lane_fault_pread) {
         const uint64_t start = r->offset - lane_inner(r->offset);
-        const ssize_t n = lane_fault_pread(file_direct_fd(r->file), r->dst,
-                                           (size_t)lane_window(r->offset, r->bytes), (off_t)start,
-                                           true);
+        const ssize_t n =
+            lane_fault_pread(file_direct_fd(r->file), r->dst,
+                             (size_t)lane_window(r->offset, r->bytes), (off_t)start, true);
         return n < 0 ? -errno : n;
     }
 #else
@@ -368,8 +368,8 @@ static int32_t uring_reap(struct lanes *l, struct lane_request **done, int32_t m
 
         drain(u);
         if (slept_for > 1 && u->flying_large < slept_for)
-            u->together = TOGETHER_FADE * u->together +
-                          (u->flying_large == 0 ? 1 - TOGETHER_FADE : 0);
+            u->together =
+                TOGETHER_FADE * u->together + (u->flying_large == 0 ? 1 - TOGETHER_FADE : 0);
         drain_pool(u);
         while (n < max && (done[n] = queue_take(&u->done)))
             done[n++]->state = 0;

@@ -457,21 +457,24 @@ static int give(struct weights *w, struct item *t, struct expert_view *v)
     return 1;
 }
 
-/* The item to give now: the next in order, or the first that is there. -1 = all were given. */
+/* The item to give now: the next in order; else a hit, the first that has come, or the first that is
+ * missing. -1 = all were given. */
 static int32_t pick(const struct expert_cache *x)
 {
-    int32_t candidate = -1;
+    int32_t come = -1, missing = -1;
 
     for (int32_t i = 0; i < x->n_items; i++) {
-        const enum item_state s = x->item[i].state;
-        if (s == ITEM_LEASED || s == ITEM_GIVEN)
+        const struct item *t = &x->item[i];
+        if (t->state == ITEM_LEASED || t->state == ITEM_GIVEN)
             continue;
-        if (x->ordered || s == ITEM_READY || s == ITEM_FAILED)
+        if (x->ordered || t->state == ITEM_FAILED || (t->state == ITEM_READY && t->hit))
             return i;
-        if (candidate < 0)
-            candidate = i;
+        if (t->state == ITEM_READY)
+            come = come < 0 ? i : come;
+        else if (missing < 0)
+            missing = i;
     }
-    return candidate;
+    return come >= 0 ? come : missing;
 }
 
 static bool any_reading(const struct expert_cache *x)

@@ -2,8 +2,8 @@
  * that the next run can read the hottest ones at load. Disposable: a file that is missing, broken,
  * of another version or of another model is as good as none. Format: docs/expert-cache.md. Thread
  * rule: one thread at a time. */
-#ifndef WEIGHTS_USAGE_H
-#define WEIGHTS_USAGE_H
+#ifndef WEIGHTS_EXPERT_USAGE_H
+#define WEIGHTS_EXPERT_USAGE_H
 
 #include "../model/model.h"
 

@@ -2,7 +2,7 @@
  * u32, FNV-1a of the scores u64), then one f32 a score, all little endian. Scores that fade: a use
  * is worth 2^(now / half-life), which orders them as fading would; usage_settle divides that out
  * before it grows out of a float's range. */
-#include "usage.h"
+#include "expert_usage.h"
 
 #include <errno.h>
 #include <fcntl.h>

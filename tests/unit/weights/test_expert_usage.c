@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../../../src/weights/usage.h"
+#include "../../../src/weights/expert_usage.h"
 
 #define N 37
 static char dir[64], path[128];

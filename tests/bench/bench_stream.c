@@ -1,10 +1,14 @@
 /* bench_stream: one measured run of Leat for tools/bench-stream, and the probe of a drive.
  *
  *   bench_stream run MODEL N_PROMPT SECONDS KEY=VALUE... < ids
- *       Evaluates N_PROMPT ids as one prompt, then the others one by one, whatever the model would have chosen, until
- *       they end or SECONDS have passed; with warm=1 after having evaluated all of them once. One JSON object: the time of each token and what was read meanwhile.
- *   bench_stream probe FILE SECONDS LANES KIB
- *       Direct reads at random places into huge pages, LANES at a time; prints bytes per second.
+ *       Evaluates N_PROMPT ids as one prompt, then the others one by one, whatever the model would
+ *       have chosen, until they end or SECONDS have passed. warm=N: the first N ids are evaluated
+ *       and forgotten before that; skip=N: it begins behind the first N. One JSON object: the time
+ *       of each token and what was read meanwhile.
+ *   bench_stream probe FILE SECONDS LANES KIB MIB
+ *       Direct reads at random places into huge pages, LANES at a time, round and round through MIB
+ *       of memory; prints bytes per second. A virtual drive copies: into memory that the
+ *       processor's cache does not hold it is slower, as it is for the run that is compared.
  *
  * Uses leat.h only. */
 #include <fcntl.h>
@@ -45,7 +49,7 @@ static void set(struct leat_params *p, const char *key, const char *value)
         die(&e);
 }
 
-/* Evaluates ids and forgets the token that was chosen behind them, so that the caller's next id takes its place. */
+/* Evaluates ids and forgets the token that was chosen behind them: the next id takes its place. */
 static void force(struct leat_engine *g, struct leat_session *s, struct leat_params *p,
                   const int32_t *ids, int32_t n)
 {
@@ -115,11 +119,6 @@ static int run(int argc, char **argv)
     int32_t n = 0;
     while (n < IDS_MAX && scanf("%d", &ids[n]) == 1)
         n++;
-    if (n_prompt < 1 || n_prompt > n) {
-        fprintf(stderr, "bench_stream: a prompt of %d of %d ids\n", n_prompt, n);
-        return 2;
-    }
-
     struct leat_error e;
     struct leat_params *p;
     struct leat_engine *g;
@@ -133,7 +132,7 @@ static int run(int argc, char **argv)
     set(p, "temp", "0");
     set(p, "ignore_eos", "true");
     set(p, "predict", "1");
-    int warm = 0;
+    int32_t warm = 0, skip = 0;
     for (int i = 5; i < argc; i++) {
         char *eq = strchr(argv[i], '=');
         if (!eq) {
@@ -142,28 +141,34 @@ static int run(int argc, char **argv)
         }
         *eq = '\0';
         if (!strcmp(argv[i], "warm"))
-            warm = atoi(eq + 1);
+            warm = atoi(eq + 1) < n ? atoi(eq + 1) : n;
+        else if (!strcmp(argv[i], "skip"))
+            skip = atoi(eq + 1);
         else
             set(p, argv[i], eq + 1);
+    }
+    if (skip < 0 || n_prompt < 1 || skip > n - n_prompt) {
+        fprintf(stderr, "bench_stream: a prompt of %d behind %d of %d ids\n", n_prompt, skip, n);
+        return 2;
     }
     const double t0 = now();
     if (leat_open(argv[2], p, NULL, &g, &e) < 0 || leat_session_open(g, &s, &e) < 0)
         die(&e);
     if (warm) {
-        force(g, s, p, ids, n);
+        force(g, s, p, ids, warm);
         if (leat_session_truncate(s, 0, NULL, &e) < 0)
             die(&e);
     }
     leat_engine_stats(g, 0, &opened);
     const double t1 = now();
-    force(g, s, p, ids, n_prompt);
+    force(g, s, p, ids + skip, n_prompt);
     const double t2 = now();
     leat_engine_stats(g, 0, &prompt);
     now_stats = prompt;
     const unsigned long long io0 = io_bytes("read_bytes:");
     int32_t done = 0;
-    while (n_prompt + done < n && (done == 0 || now() - t2 < seconds)) {
-        force(g, s, p, ids + n_prompt + done, 1);
+    while (skip + n_prompt + done < n && (done == 0 || now() - t2 < seconds)) {
+        force(g, s, p, ids + skip + n_prompt + done, 1);
         leat_engine_stats(g, 0, &now_stats);
         at[done] = now() - t2;
         read_at[done] = now_stats.read_bytes - prompt.read_bytes;
@@ -210,31 +215,39 @@ static int run(int argc, char **argv)
 struct probe {
     int fd;
     size_t bytes;    /* of a read */
+    size_t memory;   /* to read into */
     uint64_t places; /* whole reads in the file */
     uint64_t seed, done;
-    double end;
+    double end; /* at first the seconds that it takes */
+    pthread_barrier_t *ready;
     int failed;
 };
 
 static void *probe_lane(void *arg)
 {
     struct probe *p = arg;
-    const size_t room = (p->bytes + HUGE - 1) & ~((size_t)HUGE - 1);
+    const size_t step = (p->bytes + HUGE - 1) & ~((size_t)HUGE - 1);
+    const size_t room = p->memory / step > 0 ? p->memory / step * step : step;
+    size_t into = 0;
     char *raw = mmap(NULL, room + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (raw == MAP_FAILED) {
         p->failed = 1;
+        pthread_barrier_wait(p->ready);
         return NULL;
     }
     char *buf = (char *)(((uintptr_t)raw + HUGE - 1) & ~((uintptr_t)HUGE - 1));
     madvise(buf, room, MADV_HUGEPAGE);
     memset(buf, 1, room);
+    pthread_barrier_wait(p->ready); /* touching that memory is not measured */
+    p->end += now();
     while (now() < p->end) {
         p->seed = p->seed * 6364136223846793005u + 1442695040888963407u;
         const off_t at = (off_t)((p->seed >> 20) % p->places * p->bytes);
-        if (pread(p->fd, buf, p->bytes, at) != (ssize_t)p->bytes) {
+        if (pread(p->fd, buf + into, p->bytes, at) != (ssize_t)p->bytes) {
             p->failed = 1;
             break;
         }
+        into = into + step < room ? into + step : 0;
         p->done += p->bytes;
     }
     munmap(raw, room + HUGE);
@@ -245,7 +258,7 @@ static int probe(char **argv)
 {
     const double seconds = atof(argv[3]);
     const int lanes = atoi(argv[4]);
-    const size_t bytes = (size_t)atol(argv[5]) << 10;
+    const size_t bytes = (size_t)atol(argv[5]) << 10, memory = (size_t)atol(argv[6]) << 20;
     struct stat st;
     const int fd = open(argv[2], O_RDONLY | O_DIRECT | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0) {
@@ -259,13 +272,17 @@ static int probe(char **argv)
     }
     struct probe p[LANES_MAX] = {0};
     pthread_t thread[LANES_MAX];
-    const double t0 = now();
+    pthread_barrier_t ready;
+    pthread_barrier_init(&ready, NULL, (unsigned)lanes + 1);
+    const double seed = now();
     for (int i = 0; i < lanes; i++) {
         p[i] = (struct probe){.fd = fd,
                               .bytes = bytes,
+                              .memory = memory / (size_t)lanes,
+                              .ready = &ready,
                               .places = (uint64_t)st.st_size / bytes,
-                              .seed = (uint64_t)(t0 * 1e6) * 7919 + (uint64_t)i * 104729 + 1,
-                              .end = t0 + seconds};
+                              .seed = (uint64_t)(seed * 1e6) * 7919 + (uint64_t)i * 104729 + 1,
+                              .end = seconds};
         if (pthread_create(&thread[i], NULL, probe_lane, &p[i])) {
             fprintf(stderr, "bench_stream: no thread\n");
             return 1;
@@ -273,6 +290,8 @@ static int probe(char **argv)
     }
     uint64_t done = 0;
     int failed = 0;
+    pthread_barrier_wait(&ready);
+    const double t0 = now();
     for (int i = 0; i < lanes; i++) {
         pthread_join(thread[i], NULL);
         done += p[i].done;
@@ -292,9 +311,9 @@ int main(int argc, char **argv)
 {
     if (argc >= 5 && !strcmp(argv[1], "run"))
         return run(argc, argv);
-    if (argc == 6 && !strcmp(argv[1], "probe"))
+    if (argc == 7 && !strcmp(argv[1], "probe"))
         return probe(argv);
     fprintf(stderr, "usage: bench_stream run MODEL N_PROMPT SECONDS [KEY=VALUE...] < ids\n"
-                    "       bench_stream probe FILE SECONDS LANES KIB\n");
+                    "       bench_stream probe FILE SECONDS LANES KIB MIB\n");
     return 2;
 }

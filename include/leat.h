@@ -352,6 +352,20 @@ LEAT_API int leat_measure_kernels(const struct leat_params *params, const char *
                                   int (*on_rate)(void *arg, const struct leat_kernel_rate *r),
                                   void *arg, struct leat_error *e);
 
+struct leat_op_rate { /* a kernel that is no product, alone, by one thread, its values in the caches */
+    const char *name, *isa;
+    int32_t values;     /* of a call: a row's, positions, ids */
+    double seconds;     /* of a call */
+    double bytes_per_s; /* read and written; of attention, keys and values once */
+    double macs_per_s;  /* float multiply-adds; 0 = not counted */
+};
+/* Activations, norms, rope and their like over rows of 4096; attention of a kv head of 128 with 4 queries a
+ * token, behind 8192 positions (decode) and over a prompt of 512; sampling of 256,000 ids. on_rate
+ * returns 0 to go on, anything else ends the call as cancelled. Takes two seconds and 32 MiB. */
+LEAT_API int leat_measure_ops(const struct leat_params *params,
+                              int (*on_rate)(void *arg, const struct leat_op_rate *r), void *arg,
+                              struct leat_error *e);
+
 struct leat_work { /* what the pass of one token moves and multiplies, from the headers alone */
     uint64_t dense_bytes;  /* matrices that every token multiplies, the head among them */
     uint64_t expert_bytes; /* routed experts that are chosen for a token, of their mean size */

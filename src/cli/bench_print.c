@@ -319,6 +319,8 @@ static bool beyond_caches(const struct leat_kernel_rate *r)
     return r->tokens < 8;
 }
 
+static void bench_ops_print(const struct leat_limits *l, const struct bench_kernels *k);
+
 void bench_kernels_print(const struct leat_limits *l, const struct bench_kernels *k)
 {
     limits_print(l);
@@ -333,6 +335,46 @@ void bench_kernels_print(const struct leat_limits *l, const struct bench_kernels
              r->weight_bytes_per_s / 1e9, reads, r->macs_per_s / 1e9,
              percent(peak, sizeof peak, r->macs_per_s, macs_limit(l, r)));
     }
+    bench_ops_print(l, k);
+}
+
+static void bench_ops_print(const struct leat_limits *l, const struct bench_kernels *k)
+{
+    if (k->n_ops == 0)
+        return;
+    line("\n%-24s %7s %10s %9s %7s %9s %7s\n", "others, one thread", "values", "us", "GB/s",
+         "reads", "GMAC/s", "peak");
+    for (int32_t i = 0; i < k->n_ops; i++) {
+        const struct leat_op_rate *r = &k->op[i];
+        char reads[16], peak[16] = "-", macs[16] = "-";
+        if (r->macs_per_s > 0) {
+            snprintf(macs, sizeof macs, "%.2f", r->macs_per_s / 1e9);
+            percent(peak, sizeof peak, r->macs_per_s, l->float_1_macs_per_s);
+        }
+        line("%-24s %7d %10.2f %9.2f %7s %9s %7s\n", r->name, (int)r->values, r->seconds * 1e6,
+             r->bytes_per_s / 1e9,
+             percent(reads, sizeof reads, r->bytes_per_s, l->read_1_bytes_per_s), macs, peak);
+    }
+}
+
+static json_t *ops_json(const struct leat_limits *l, const struct bench_kernels *k)
+{
+    json_t *a = json_array();
+    for (int32_t i = 0; i < k->n_ops; i++) {
+        const struct leat_op_rate *r = &k->op[i];
+        const bool macs = r->macs_per_s > 0;
+        json_t *x = json_object();
+        json_object_set_new(x, "name", json_string(r->name));
+        json_object_set_new(x, "values", json_integer(r->values));
+        json_object_set_new(x, "seconds", json_real(r->seconds));
+        json_object_set_new(x, "bytes_per_s", measured(r->bytes_per_s));
+        json_object_set_new(x, "read_limit_share", share(r->bytes_per_s, l->read_1_bytes_per_s));
+        json_object_set_new(x, "macs_per_s", macs ? measured(r->macs_per_s) : json_null());
+        json_object_set_new(x, "macs_limit_share",
+                            macs ? share(r->macs_per_s, l->float_1_macs_per_s) : json_null());
+        json_array_append_new(a, x);
+    }
+    return a;
 }
 
 json_t *bench_kernels_json(const struct leat_limits *l, const struct bench_kernels *k)
@@ -357,5 +399,6 @@ json_t *bench_kernels_json(const struct leat_limits *l, const struct bench_kerne
     }
     json_object_set_new(o, "limits", limits_json(l));
     json_object_set_new(o, "kernels", a);
+    json_object_set_new(o, "others", ops_json(l, k));
     return o;
 }

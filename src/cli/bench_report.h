@@ -24,6 +24,8 @@ struct bench_test {
 struct bench_kernels {
     struct leat_kernel_rate *rate;
     int32_t n;
+    struct leat_op_rate *op; /* of what is no product; none when formats were chosen */
+    int32_t n_ops;
 };
 
 /* ---- bench_routes.c ---- */

@@ -312,6 +312,17 @@ static int on_rate(void *arg, const struct leat_kernel_rate *r)
     return interrupt_came();
 }
 
+static int on_op(void *arg, const struct leat_op_rate *r)
+{
+    struct bench_kernels *k = arg;
+    struct leat_op_rate *more = realloc(k->op, ((size_t)k->n_ops + 1) * sizeof *more);
+    if (!more)
+        return 1;
+    k->op = more;
+    k->op[k->n_ops++] = *r;
+    return interrupt_came();
+}
+
 static int bench_kernels(struct bench *b, struct leat_error *e)
 {
     if (b->o->n_words > 0 || option(b->o, "model")->s)
@@ -323,10 +334,13 @@ static int bench_kernels(struct bench *b, struct leat_error *e)
         if (option_given(b->o, of_models[i]))
             return error_set(e, LEAT_ERR_USAGE, "%s does not go with --kernels",
                              b->o->set.rows[params_find(&b->o->set, of_models[i])]->flag);
+    const char *formats = option(b->o, "formats")->s;
     int code = leat_measure_limits(b->params, &b->limits, e);
-    return code < 0 ? code
-                    : leat_measure_kernels(b->params, option(b->o, "formats")->s, on_rate,
-                                           &b->kernels, e);
+    if (code == 0)
+        code = leat_measure_kernels(b->params, formats, on_rate, &b->kernels, e);
+    if (code == 0 && !formats)
+        code = leat_measure_ops(b->params, on_op, &b->kernels, e);
+    return code;
 }
 
 static void report_model(const struct bench *b)
@@ -386,6 +400,7 @@ int bench_command(struct options *o)
     leat_params_close(b.generate);
     leat_params_close(b.params);
     free(b.kernels.rate);
+    free(b.kernels.op);
     free(b.tests);
     free(b.ids);
     return status;

@@ -139,6 +139,18 @@ def test_kernels():
         assert k['macs_limit'] == ('float' if k['format'] == 'F16' else 'int8')
 
 
+def test_kernels_that_are_no_products():
+    assert leat_json('bench', '--kernels', '--formats', 'Q8_0', '-t', '1')['others'] == []
+    r = leat_json('bench', '--kernels', '-t', '1')
+    names = [o['name'] for o in r['others']]
+    assert len(set(names)) == len(names)
+    for word in ('activations', 'rms norm', 'gated', 'softmax', 'rope', 'kv store', 'attention', 'sample'):
+        assert any(word in n for n in names), word
+    for o in r['others']:
+        assert 0 < o['seconds'] < 1 and o['values'] > 0 and o['bytes_per_s'] > 0
+        assert (o['macs_per_s'] is not None) == o['name'].startswith('attention')
+
+
 @pytest.mark.parametrize('args', [
     ['--depth', '1,,2'], ['--depth', '-1'], ['--depth', ''], ['--prompt-tokens', '8x'], ['--decode-tokens', '99999999999'],
     ['--prompt-tokens', '0', '--decode-tokens', '0'], ['-r', '0'], ['-r', '101'], ['--formats', 'Q4_K'],

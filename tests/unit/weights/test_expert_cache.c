@@ -140,6 +140,43 @@ static void test_calls(void **state)
             }
 }
 
+/* More are given only when they are there: what was read before is, what is missing is not, and nothing is
+ * given twice. Several leases live side by side. */
+static void test_more(void **state)
+{
+    struct opened o = world_weights(&world, UINT64_MAX, 0, UINT64_MAX, 4, FILE_DIRECT_AUTO, NULL);
+    const uint16_t warm[] = {2, 7, 11}, all[] = {0, 2, 7, 11};
+    struct expert_view v[4], extra;
+    struct weights_pass *p = begin(&o);
+    int32_t n, first = world_experts(&world, 0, &n);
+    uint32_t seen = 0;
+
+    (void)state;
+    must(call(p, 0, warm, 3, false));
+    must(experts_begin(p, 0, all, 4, false, &err));
+    assert_int_equal(experts_next(p, &v[0], &err), 1);
+    assert_int_equal(experts_more(p, &v[1]), 1);
+    assert_int_equal(experts_more(p, &v[2]), 1);
+    for (int i = 0; i < 3; i++) { /* the three that were there, whatever has come meanwhile */
+        assert_int_equal(v[i].expert, warm[i]);
+        seen |= 1u << v[i].expert;
+    }
+    for (int i = 0; i < 3; i++) { /* all three leases hold */
+        world_expert(&world, &v[i], first + v[i].expert);
+        experts_done(p, &v[i]);
+    }
+    assert_int_equal(experts_next(p, &v[3], &err), 1); /* waits for the one that is missing */
+    assert_int_equal(v[3].expert, 0);
+    assert_int_equal(experts_more(p, &extra), 0); /* nothing is left */
+    world_expert(&world, &v[3], first);
+    experts_done(p, &v[3]);
+    assert_int_equal(experts_more(p, &extra), 0);
+    assert_int_equal(experts_next(p, &extra, &err), 0);
+    assert_int_equal(seen, 1u << 2 | 1u << 7 | 1u << 11);
+    assert_int_equal(weights_pass_end(p), 0);
+    opened_close(&o);
+}
+
 /* Hits come first, in any order they are asked for; misses follow. */
 static void test_hits_first(void **state)
 {
@@ -560,6 +597,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls),
         cmocka_unit_test(test_hits_first),
+        cmocka_unit_test(test_more),
         cmocka_unit_test(test_joined_reads),
         cmocka_unit_test(test_lru_victims),
         cmocka_unit_test(test_decay_victims),

@@ -2,7 +2,10 @@
 tools/bench-stream. A trace is the published CSV form (xz or plain): turn,phase,step,layer,slot,expert,... after lines that begin with #.
 """
 import lzma
-import numpy as np
+try:
+    import numpy as np
+except ImportError:  # read_misses needs none
+    np = None
 
 
 def read_trace(path):
@@ -93,3 +96,33 @@ def agreement(rows, routers, chosen):
     """The share of choices (token, layer, slot) that the routers make as wanted."""
     got = choices(rows, routers, chosen.shape[2])
     return float((chosen[..., :, None] == got[..., None, :]).any(-1).mean())
+
+
+def read_misses(path):
+    """Of a trace in our own form (docs/routes.md), token by token: how many experts each layer had to read."""
+    with open(path, 'rb') as f: b = f.read()
+    if b[:8] != b'LEATRTE\x01': raise ValueError('%s is no routing trace' % path)
+    layers, experts, name = (int.from_bytes(b[i:i + 4], 'little') for i in (8, 12, 16))
+    at, tokens, order = 20 + name + 8 * layers + 8, {}, []
+    wide = 2 if experts > 256 else 1
+    while at < len(b):
+        size, rows = int.from_bytes(b[at:at + 4], 'little'), int.from_bytes(b[at + 4:at + 8], 'little')
+        at += 16
+        if size == 0: break
+        last = [0, 0, 0]
+        for _ in range(rows):
+            flags = b[at]; at += 1
+            for k in range(3):
+                v = shift = 0
+                while True:
+                    byte = b[at]; at += 1
+                    v |= (byte & 127) << shift; shift += 7
+                    if byte < 128: break
+                last[k] += v // 2 if v % 2 == 0 else -(v + 1) // 2
+            n = b[at]; at += 1 + n * wide
+            hits = sum(bin(x).count('1') for x in b[at:at + (n + 7) // 8]); at += (n + 7) // 8
+            if flags & 2: at += 4 * n
+            key = (last[0], last[1])
+            if key not in tokens: tokens[key] = [0] * layers; order.append(key)
+            tokens[key][last[2]] = n - hits
+    return [tokens[k] for k in order]

@@ -2,7 +2,8 @@
  *
  *   bench_stream run MODEL N_PROMPT SECONDS KEY=VALUE... < ids
  *       Evaluates N_PROMPT ids as one prompt, then the others one by one, whatever the model would
- *       have chosen, until they end or SECONDS have passed. warm=N: the first N ids are evaluated
+ *       have chosen, until they end or SECONDS have passed. record=FILE: the routing of the ids
+ *       behind the prompt, with hits. warm=N: the first N ids are evaluated
  *       and forgotten before that; skip=N: it begins behind the first N. One JSON object: the time
  *       of each token and what was read meanwhile.
  *   bench_stream probe FILE SECONDS LANES KIB MIB
@@ -133,6 +134,7 @@ static int run(int argc, char **argv)
     set(p, "ignore_eos", "true");
     set(p, "predict", "1");
     int32_t warm = 0, skip = 0;
+    const char *record = NULL;
     for (int i = 5; i < argc; i++) {
         char *eq = strchr(argv[i], '=');
         if (!eq) {
@@ -142,6 +144,8 @@ static int run(int argc, char **argv)
         *eq = '\0';
         if (!strcmp(argv[i], "warm"))
             warm = atoi(eq + 1) < n ? atoi(eq + 1) : n;
+        else if (!strcmp(argv[i], "record"))
+            record = eq + 1;
         else if (!strcmp(argv[i], "skip"))
             skip = atoi(eq + 1);
         else
@@ -163,6 +167,8 @@ static int run(int argc, char **argv)
     const double t1 = now();
     force(g, s, p, ids + skip, n_prompt);
     const double t2 = now();
+    if (record && leat_record_begin(g, record, &e) < 0)
+        die(&e);
     leat_engine_stats(g, 0, &prompt);
     now_stats = prompt;
     const unsigned long long io0 = io_bytes("read_bytes:");
@@ -175,6 +181,8 @@ static int run(int argc, char **argv)
         miss_at[done++] = now_stats.expert_miss_bytes - prompt.expert_miss_bytes;
     }
     const unsigned long long io1 = io_bytes("read_bytes:");
+    if (record && leat_record_end(g, &e) < 0)
+        die(&e);
     const struct leat_plan *plan = leat_engine_plan(g);
     printf("{\"load_s\": %.4f, \"prompt_s\": %.4f, \"prompt_tokens\": %d, \"tokens\": %d, ", t1 - t0,
            t2 - t1, n_prompt, done);

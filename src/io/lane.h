@@ -29,6 +29,7 @@ struct lane_request {
     int32_t why, errnum;       /* the lanes' own: what failed, for lane_error() */
     int32_t state, cached;     /* the lanes' own */
     int32_t tried;             /* the lanes' own: errno of a direct read that failed already */
+    int32_t ring;              /* the lanes' own: where it is, of thread 0 alone */
     struct lane_request *next; /* the lanes' own while queued */
 };
 

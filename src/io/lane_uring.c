@@ -34,7 +34,8 @@
 #define FILES_MAX      64 /* registered with the ring; more are used by their descriptors */
 #define RING_BYTES     (UINT64_C(4) << 10) /* of both queues, for one lane */
 
-enum uring_state { URING_QUEUED = 100, URING_FLYING, URING_DONE };
+/* request.ring; request.state belongs to the pool, whose threads write it. */
+enum uring_state { URING_IDLE, URING_QUEUED, URING_FLYING, URING_DONE, URING_WITH_POOL };
 
 struct uring_lanes {
     struct lanes base;
@@ -153,6 +154,7 @@ static int file_index(struct uring_lanes *u, int fd)
 
 static void to_pool(struct uring_lanes *u, struct lane_request *r)
 {
+    r->ring = URING_WITH_POOL;
     r->state = 0; /* its own to judge */
     u->with_pool++;
     lane_threads.submit(u->pool, r);
@@ -231,7 +233,7 @@ static void refill(struct uring_lanes *u)
         if (index >= 0)
             sqe->flags |= IOSQE_FIXED_FILE;
         io_uring_sqe_set_data(sqe, r);
-        r->state = URING_FLYING;
+        r->ring = URING_FLYING;
         r->seconds = clock_now(); /* its start, until it ends */
         u->flying++;
         u->flying_large += r->bytes >= TOGETHER_BYTES;
@@ -260,7 +262,7 @@ static void uring_submit(struct lanes *l, struct lane_request *r)
         to_pool(u, r);
         return;
     }
-    r->state = URING_QUEUED;
+    r->ring = URING_QUEUED;
     r->tried = 0;
     queue_put(&u->queue[urgency_of(r)], r);
     u->queued++;
@@ -272,7 +274,7 @@ static void uring_submit(struct lanes *l, struct lane_request *r)
 
 static void finish(struct uring_lanes *u, struct lane_request *r, double now)
 {
-    r->state = URING_DONE;
+    r->ring = URING_DONE;
     queue_put(&u->done, r);
     if (r->urgent)
         watch_end(&u->urgent, now);
@@ -372,7 +374,7 @@ static int32_t uring_reap(struct lanes *l, struct lane_request **done, int32_t m
                 TOGETHER_FADE * u->together + (u->flying_large == 0 ? 1 - TOGETHER_FADE : 0);
         drain_pool(u);
         while (n < max && (done[n] = queue_take(&u->done)))
-            done[n++]->state = 0;
+            done[n++]->ring = URING_IDLE;
         if (u->queued || io_uring_sq_ready(&u->ring) > 0)
             refill(u);
         if (n || !wait || max <= 0 || (!u->queued && !u->flying && !u->with_pool && !u->done.head))
@@ -398,16 +400,15 @@ static bool uring_take_back(struct lanes *l, struct lane_request *r)
 {
     struct uring_lanes *u = self(l);
 
-    if (r->state == URING_QUEUED) {
+    if (r->ring == URING_QUEUED) {
         queue_remove(&u->queue[urgency_of(r)], r);
         u->queued--;
-    } else if (r->state == URING_FLYING || r->state == URING_DONE ||
-               !lane_threads.take_back(u->pool, r)) {
-        return false;
-    } else {
+    } else if (r->ring == URING_WITH_POOL && lane_threads.take_back(u->pool, r)) {
         u->with_pool--;
+    } else {
+        return false;
     }
-    r->state = 0;
+    r->ring = URING_IDLE;
     if (r->urgent) {
         pthread_mutex_lock(&u->lock);
         watch_end(&u->urgent, clock_now());

@@ -53,7 +53,7 @@ static void add(enum route_phase phase, int32_t token, int32_t layer, int32_t n,
 
 static struct replay_hits run(const struct route_trace *t, const char *policy, uint64_t budget)
 {
-    struct replay_hits h;
+    struct replay_hits h = {0};
     struct replay *r;
 
     if (replay_open(t, &r, &err) ||

@@ -123,7 +123,7 @@ static int run(int argc, char **argv)
     struct leat_error e;
     struct leat_params *p;
     struct leat_engine *g;
-    struct leat_session *s;
+    struct leat_session *s = NULL;
     struct leat_stats opened, prompt, now_stats;
     char context[16];
     if (leat_params_open(&p, &e) < 0)
